@@ -1,0 +1,237 @@
+"""The C++ core as Python sees it. Arrays are numpy, C-contiguous; times are seconds.
+
+No torch behind this module, and no Python types inside the core outside `csrc/bindings/`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_I32 = NDArray[np.int32]
+_I64 = NDArray[np.int64]
+_U8 = NDArray[np.uint8]
+
+# --- scheduler (csrc/scheduler.h) -----------------------------------------------------------
+
+class SchedulerConfig:
+    """Sizes and switches of a scheduler; validated when the scheduler is made (ValueError)."""
+
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    enable_prefix_caching: bool
+    enable_chunked_prefill: bool
+    long_prefill_token_threshold: int
+    policy: str
+    watermark_blocks: int
+    max_waiting_requests: int
+    max_waiting_tokens: int
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 512,
+        max_model_len: int = 8192,
+        enable_prefix_caching: bool = True,
+        enable_chunked_prefill: bool = True,
+        long_prefill_token_threshold: int = 0,
+        policy: str = "fcfs",
+        watermark_blocks: int = 0,
+        max_waiting_requests: int = 4096,
+        max_waiting_tokens: int = 4_000_000,
+    ) -> None: ...
+
+class Plan:
+    """What one step computes, as flat arrays; one row is one request's share of the step.
+
+    The arrays are views into buffers of the scheduler: valid until this plan is committed or
+    abandoned. A plan with `num_rows == 0` may still carry `ended_*`.
+    """
+
+    num_rows: int
+    num_tokens: int
+    # Per row.
+    slots: _I32  # [rows] index of the request in the executor's persistent batch
+    query_start: _I32  # [rows + 1] first token of each row in the flat arrays
+    context_lens: _I32  # [rows] tokens whose K/V exist once this step has run
+    sampled: _U8  # [rows] 1: sample after the row's last token; 0: a prefill chunk before the last
+    num_drafts: _I32  # [rows] how many of the row's last tokens are unverified drafts
+    # Per token, flat.
+    token_ids: _I32  # [tokens]
+    positions: _I32  # [tokens]
+    slot_mapping: _I32  # [tokens] where its K/V goes: block * block_size + offset
+    # What changed since the last plan: apply before reading the rows.
+    started_slots: _I32  # slots that now belong to a new or resumed request ...
+    started_ids: _I64  # ... and its request id
+    ended_slots: _I32  # slots whose request left the batch (ended or preempted)
+    table_slots: _I32  # additions to the block tables: table[slot, index] = block
+    table_indices: _I32
+    table_blocks: _I32
+    # Requests that ended without running to their end (cancelled, past their deadline).
+    ended_ids: _I64
+    ended_reasons: _I32  # Finish codes
+
+class Finish:
+    """Why a request ended; `engine.errors.FINISH_CODES` names them."""
+
+    STOP: int  # a stop token, or the grammar's only end
+    LENGTH: int  # max_tokens or max_model_len
+    CANCELLED: int
+    DEADLINE: int
+
+class Refusal:
+    """Why `Scheduler.add` refused; 0 means accepted."""
+
+    NONE: int
+    TOO_LONG: int  # prompt + max_tokens exceed max_model_len, or could never fit the cache
+    QUEUE_REQUESTS: int  # max_waiting_requests reached
+    QUEUE_TOKENS: int  # max_waiting_tokens reached
+    DUPLICATE_ID: int
+    EMPTY_PROMPT: int
+
+class Commit:
+    """What a step brought, per sampling row in plan order."""
+
+    request_ids: _I64  # [rows that got tokens or ended]
+    token_start: _I32  # [n + 1] into tokens
+    tokens: _I32  # accepted tokens, flat
+    finish: _I32  # [n] 0 = goes on, else a Finish code
+
+class Scheduler:
+    """The unified token-budget scheduler. One thread at a time; deterministic for equal input."""
+
+    def __init__(self, config: SchedulerConfig) -> None: ...
+    def add(
+        self,
+        request_id: int,
+        token_ids: _I32,
+        *,
+        max_tokens: int,
+        stop_token_ids: Sequence[int] = (),
+        priority: int = 0,
+        salt: int = 0,
+        salt_from: int = 0,
+        tenant: int = 0,
+        tag: int = 0,
+        arrival: float = 0.0,
+        deadline: float = ...,
+    ) -> int:
+        """Queue a request; returns a `Refusal` code.
+
+        `salt` (a 64-bit hash of the tenant's salt) enters the block hashes from the first block
+        that holds a token at or after `salt_from`, so that blocks of the shared prefix serve all.
+        `tag` groups prefix-cache statistics (a schema); `priority`: lower goes first.
+        """
+    def cancel(self, request_id: int) -> bool:
+        """End a request; False when it is unknown. It shows up in the next plan's `ended_ids`."""
+    def plan(self, now: float) -> Plan:
+        """Choose the next step's work. At most one plan is outstanding."""
+    def commit(self, plan: Plan, tokens: _I32, counts: _I32, ends: _U8) -> Commit:
+        """Apply the outcome of a step.
+
+        `counts[i]` tokens were accepted for the i-th row with `sampled == 1` (drafts that held
+        plus one sampled token), flat in `tokens`; `ends[i]` is 1 when the row's grammar has no
+        other continuation than the end.
+        """
+    def abandon(self, plan: Plan) -> None:
+        """Undo a plan whose step failed: state, blocks and prefix index are as before it."""
+    def num_waiting(self) -> int: ...
+    def num_running(self) -> int: ...
+    def num_free_blocks(self) -> int: ...
+    def stats(self) -> dict[str, int]:
+        """Counters since the start: preemptions, prefix_queries, prefix_hits (tokens), ..."""
+    def check_integrity(self) -> str:
+        """Empty when every structure is sound, else what is wrong."""
+
+# --- constrained decoding (csrc/byte_dfa.h, token_trie.h, mask_pool.h) -----------------------
+
+class ByteDfa:
+    """A dense automaton over bytes, read from a table made by `pagemill.schemas`."""
+
+    @staticmethod
+    def from_bytes(table: bytes) -> ByteDfa:
+        """Read and bounds-check a table; ValueError says what is wrong with it."""
+    num_states: int
+    start: int
+    def next(self, state: int, byte: int) -> int:
+        """The following state, or -1."""
+    def is_final(self, state: int) -> bool: ...
+    def has_edges(self, state: int) -> bool: ...
+    def forced_run(self, state: int) -> bytes:
+        """The bytes that follow with no alternative, up to a choice or a final state."""
+    def distance(self, state: int) -> int:
+        """Bytes of the shortest way to a final state."""
+
+class TokenTrie:
+    """All ordinary tokens of a vocabulary as byte strings; built once per tokenizer.
+
+    An empty byte string marks an id that is never legal (special and padding ids).
+    """
+
+    def __init__(self, tokens: Sequence[bytes], eos_ids: Sequence[int]) -> None: ...
+    vocab_size: int
+    num_words: int  # int32 words of a mask row
+
+class Grammar:
+    """An automaton with its pool of distinct masks for one vocabulary; masks are made on demand."""
+
+    def __init__(self, dfa: ByteDfa, trie: TokenTrie) -> None: ...
+    def mask(self, state: int) -> _I32:
+        """The packed mask row of a state: bit i % 32 of word i // 32, low end first."""
+    def advance(self, state: int, token: int) -> int:
+        """The state after a token, or -1."""
+    num_masks: int
+
+class GrammarRows:
+    """The decoding state of each slot of the persistent batch: one fixed struct a row."""
+
+    def __init__(self, num_slots: int, vocab_size: int) -> None: ...
+    def attach(self, slot: int, grammar: Grammar) -> None:
+        """Start a slot at the grammar's start state."""
+    def detach(self, slot: int) -> None: ...
+    def is_attached(self, slot: int) -> bool: ...
+    def fill_bitmask(self, slots: _I32, out: _I32) -> None:
+        """Write [n, num_words] packed masks; rows without a grammar get all ids below vocab_size."""
+    def masked_argmax(self, logits: int, stride: int, slots: _I32, out: _I32) -> None:
+        """The best legal token of each row; `logits` points to float32 [n, stride].
+
+        Rows without a grammar take the plain argmax. Releases the GIL.
+        """
+    def advance(self, slots: _I32, tokens: _I32, ends: _U8) -> None:
+        """Move each row by its token; `ends[i]` becomes 1 when only the end can follow.
+
+        A token that is the end-of-sequence leaves the state. An illegal token raises ValueError.
+        """
+
+# --- CPU kernels (csrc/cpu/) -----------------------------------------------------------------
+
+def set_num_threads(n: int) -> None:
+    """Threads of the kernels' pool, the calling one included."""
+
+def paged_attention(
+    query: int,
+    key_cache: int,
+    value_cache: int,
+    out: int,
+    block_tables: _I32,
+    slots: _I32,
+    query_start: _I32,
+    context_lens: _I32,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    scale: float,
+) -> None:
+    """Causal attention of all rows over the paged cache, float32, raw pointers.
+
+    query, out: [tokens, num_heads, head_dim]; caches: [num_blocks, block_size, num_kv_heads,
+    head_dim]; block_tables: [max slots, max blocks]. The row's last query token stands at
+    position context_lens - 1. Releases the GIL.
+    """

@@ -1,0 +1,198 @@
+"""The typed messages between engine clients and the engine core.
+
+A message is one ZeroMQ frame: a version byte, then MessagePack of one of the tagged structs
+below. Clients use DEALER sockets, the core a ROUTER. Nothing else is ever decoded, and frames
+over MAX_MESSAGE_BYTES are dropped by the socket.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from .errors import EngineError, EngineReason
+
+PROTOCOL_VERSION = 1
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How tokens are chosen; temperature 0 is greedy. `seed` fixes a request's own generator."""
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One prompt to complete.
+
+    `token_ids` holds the prompt as little-endian int32. `grammar` names a table by its hash; the
+    core asks for tables that it doesn't hold (NeedGrammar). `salt` keeps tenants' cache blocks
+    apart from token `salt_from` on, so that a shared schema prefix serves all of them.
+    `timeout_s` counts from arrival at the core; 0 means none. `tag` groups statistics (a schema).
+    """
+
+    request_id: str
+    token_ids: bytes
+    sampling: SamplingParams = SamplingParams()
+    grammar: str | None = None
+    salt: str = ""
+    salt_from: int = 0
+    priority: int = 0
+    timeout_s: float = 0.0
+    tenant: str = ""
+    tag: str = ""
+
+
+# --- client -> core ---------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """First message of a client; answered with Welcome."""
+
+    client: str
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A burst of requests, tokenised with the tokenizer whose hash is named."""
+
+    tokenizer_hash: str
+    requests: list[Request]
+
+
+class GrammarTable(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A compiled grammar (the byte automaton's table, see csrc/byte_dfa.h)."""
+
+    hash: str
+    table: bytes
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    request_ids: list[str]
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """Answered with Pong by the step loop itself, so an answer means that steps go round."""
+
+    nonce: int
+
+
+# --- core -> client ---------------------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """What a client needs to know of the engine."""
+
+    model: str
+    tokenizer_hash: str
+    max_model_len: int
+    vocab_size: int
+    max_num_seqs: int
+
+
+class NeedGrammar(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    hashes: list[str]
+
+
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens of a finished request; forced and drafted count within completion."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    forced_tokens: int = 0
+    drafted_tokens: int = 0
+
+
+class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New tokens of one request; the last one carries `finish` and `usage`.
+
+    `finish == "error"` comes with `reason` (an EngineReason) and `message`. Times are seconds
+    since arrival at the core: `first_token_s`, `finished_s`.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    reason: str = ""
+    message: str = ""
+    usage: Usage | None = None
+    first_token_s: float = 0.0
+    finished_s: float = 0.0
+
+
+class Outputs(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    outputs: list[Output]
+
+
+class EngineStats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A moment of the engine; `counters` only grow (scheduler and executor counters by name)."""
+
+    running: int
+    waiting: int
+    free_blocks: int
+    total_blocks: int
+    credit: int  # requests that the engine would take right now without queueing them for long
+    last_step_age_s: float
+    counters: dict[str, int]
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    nonce: int
+    stats: EngineStats
+
+
+class Rejected(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A message that could not be served as a whole (version, tokenizer, malformed)."""
+
+    reason: str
+    message: str
+    request_ids: list[str] = []
+
+
+ClientMessage = Hello | Submit | GrammarTable | Cancel | Ping
+CoreMessage = Welcome | NeedGrammar | Outputs | Pong | Rejected
+
+_encoder = msgspec.msgpack.Encoder()
+_client_decoder = msgspec.msgpack.Decoder(ClientMessage)
+_core_decoder = msgspec.msgpack.Decoder(CoreMessage)
+
+
+def encode(message: ClientMessage | CoreMessage) -> bytes:
+    """Return the frame of a message."""
+    return bytes([PROTOCOL_VERSION]) + _encoder.encode(message)
+
+
+def _body(frame: bytes) -> memoryview:
+    if not frame:
+        raise EngineError(EngineReason.MESSAGE_INVALID, "empty frame")
+    if frame[0] != PROTOCOL_VERSION:
+        raise EngineError(
+            EngineReason.VERSION_MISMATCH,
+            f"protocol version {frame[0]}, this side speaks {PROTOCOL_VERSION}: "
+            "run the same pagemill version on both sides",
+        )
+    return memoryview(frame)[1:]
+
+
+def decode_client(frame: bytes) -> ClientMessage:
+    """Decode what a client sent; EngineError when it isn't a message of this version."""
+    try:
+        return _client_decoder.decode(_body(frame))
+    except msgspec.MsgspecError as error:
+        raise EngineError(EngineReason.MESSAGE_INVALID, str(error)) from None
+
+
+def decode_core(frame: bytes) -> CoreMessage:
+    """Decode what the core sent; EngineError when it isn't a message of this version."""
+    try:
+        return _core_decoder.decode(_body(frame))
+    except msgspec.MsgspecError as error:
+        raise EngineError(EngineReason.MESSAGE_INVALID, str(error)) from None
