@@ -1,0 +1,171 @@
+"""Settings of every pagemill process: environment (`PAGEMILL_...`), then a TOML file, then defaults.
+
+The file is named by `PAGEMILL_CONFIG`. A key that doesn't exist is refused with the nearest name
+that does, so that a typing mistake never runs as a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from .reason import Reason, Refused
+
+PREFIX = "PAGEMILL_"
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+
+
+def runtime_dir() -> Path:
+    """The folder of sockets: `$XDG_RUNTIME_DIR/pagemill`, else `/tmp/pagemill-UID`. Not created."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base:
+        return Path(base) / "pagemill"
+    return Path(tempfile.gettempdir()) / f"pagemill-{os.getuid()}"
+
+
+class Settings(BaseSettings):
+    """What a process has to know; made once at its start by `load_settings()`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    # Services.
+    redis_url: str = Field(
+        default="redis://127.0.0.1:6379/0",
+        description="Redis >= 6.2 or Valkey: redis://, rediss:// or unix:///path/to/socket",
+    )
+    namespace: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    engine_endpoint: str = Field(
+        default_factory=lambda: f"ipc://{runtime_dir()}/engine.sock",
+        description="ZeroMQ endpoint of the engine: ipc:///path or tcp://127.0.0.1:PORT",
+    )
+    engine_timeout_s: float = Field(default=60.0, gt=0, description="Silence that means it's gone")
+    model: str = Field(default="smollm2-135m-instruct", description="Name, folder, file or HF id")
+    cache: Path | None = Field(default=None, description="Cache folder of models and grammars")
+
+    # Work.
+    burst_size: int = Field(default=32, ge=1, le=1024, description="Pages claimed at once")
+    lease_s: float = Field(default=60.0, ge=1.0)
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    queue: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    max_tokens: int = Field(default=512, ge=1, le=32768, description="Budget of one record")
+
+    # Limits; bytes count after any content encoding is undone.
+    max_page_bytes: int = Field(default=8 << 20, ge=1)
+    max_body_bytes: int = Field(default=16 << 20, ge=1, description="Body of one API request")
+    max_batch_bytes: int = Field(default=256 << 20, ge=1, description="Body of one batch upload")
+    max_batch_pages: int = Field(default=10_000, ge=1)
+    max_queued_pages: int = Field(default=100_000, ge=1, description="Above it submissions wait")
+    result_ttl_s: int = Field(default=7 * 86400, ge=60)
+
+    # The REST API.
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        path = os.environ.get(CONFIG_VARIABLE)
+        if path is None:
+            return (init_settings, env_settings)
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(path)))
+
+    @property
+    def broker_url(self) -> str:
+        """`redis_url` in the form that Celery's transport reads (`redis+socket://` for a socket)."""
+        parts = urlsplit(self.redis_url)
+        if parts.scheme != "unix":
+            return self.redis_url
+        query = f"virtual_host={_database(parts.query)}"
+        return urlunsplit(("redis+socket", "", quote(parts.path), query, ""))
+
+    def environment(self) -> dict[str, str]:
+        """These settings as variables for a child process, defaults left out."""
+        values = self.model_dump(mode="json", exclude_unset=True)
+        return {PREFIX + k.upper(): str(v) for k, v in values.items() if v is not None}
+
+    def redacted(self) -> dict[str, Any]:
+        """The settings as they may be shown: without the password of an URL."""
+        values = self.model_dump(mode="json")
+        values["redis_url"] = redact_url(self.redis_url)
+        return values
+
+
+def _database(query: str) -> str:
+    for item in query.split("&"):
+        key, _, value = item.partition("=")
+        if key == "db" and value.isdigit():
+            return value
+    return "0"
+
+
+def redact_url(url: str) -> str:
+    """The URL with its password replaced by `***`."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = parts.username or ""
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))
+
+
+def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
+    """`did you mean X?` for the closest of `names`, or an empty string."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _refuse_unknown(keys: list[str], known: list[str], where: str) -> None:
+    for key in keys:
+        if key not in known:
+            raise Refused(
+                Reason.INPUT_INVALID,
+                f"unknown setting {key} in {where}",
+                advice=nearest(key, known) or "pagemill config shows the names",
+            )
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings of this process; Refused names the key that is unknown or wrong.
+
+    `overrides` (command-line options) go first; a None among them counts as not given.
+    """
+    variables = [PREFIX + name.upper() for name in Settings.model_fields]
+    given = [key for key in os.environ if key.startswith(PREFIX) and key != CONFIG_VARIABLE]
+    _refuse_unknown(given, variables, "the environment")
+    path = os.environ.get(CONFIG_VARIABLE)
+    if path is not None:
+        try:
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Refused(Reason.INPUT_INVALID, f"{CONFIG_VARIABLE}={path}: {error}") from None
+        _refuse_unknown(list(content), list(Settings.model_fields), path)
+    chosen = {key: value for key, value in overrides.items() if value is not None}
+    try:
+        return Settings(**chosen)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise Refused(Reason.INPUT_INVALID, f"setting {name}: {first['msg']}") from None
