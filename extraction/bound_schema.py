@@ -1,0 +1,74 @@
+"""A schema made ready for extraction: compiled grammar, validator and prompt text together."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagemill import schemas
+
+from .prompt import SchemaPrompt
+
+_CACHE_SIZE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class BoundSchema:
+    """A schema with all that a record of it needs; make one with `bind`.
+
+    `ref` is name@version for a registered schema, else the schema's hash. `grammar.hash` names
+    the table that the engine gets. `prompt` is the part of the prompt that all its pages share.
+    """
+
+    ref: str
+    name: str
+    version: int
+    hash: str
+    schema: Mapping[str, Any]
+    grammar: schemas.CompiledSchema
+    validator: schemas.Validator
+    prompt: SchemaPrompt = field(repr=False)
+
+
+_cache: OrderedDict[tuple[str, str], BoundSchema] = OrderedDict()
+_lock = threading.Lock()
+
+
+def bind(source: Any) -> BoundSchema:
+    """Return the bound form of a `schemas.SchemaVersion`, or of an inline schema.
+
+    An inline schema is whatever `schemas.load` takes: a dict, JSON text, a pydantic model, an
+    Outlines JsonSchema. Compilation may take seconds the first time; bound schemas are kept.
+    Raises `schemas.SchemaRefused`.
+    """
+    if isinstance(source, schemas.SchemaVersion):
+        name, version, schema = source.name, source.version, source.schema
+        ref = f"{name}@{version}"
+    else:
+        schema = schemas.load(source)
+        name, version, ref = "", 0, ""
+    key = (ref, schemas.content_hash(schema))
+    with _lock:
+        found = _cache.get(key)
+        if found is not None:
+            _cache.move_to_end(key)
+            return found
+    grammar = schemas.compile(schema)
+    bound = BoundSchema(
+        ref=ref or key[1],
+        name=name,
+        version=version,
+        hash=key[1],
+        schema=schema,
+        grammar=grammar,
+        validator=schemas.Validator(schema),
+        prompt=SchemaPrompt.of(schema, name=name),
+    )
+    with _lock:
+        _cache[key] = bound
+        while len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
+    return bound
