@@ -1,0 +1,73 @@
+"""Identity of pages, and the names of the ledger's keys."""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import urlsplit, urlunsplit
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def normalise_url(url: str | None) -> str:
+    """Return the form of a URL under which its pages are one: RFC 3986 section 6.2.2-6.2.3.
+
+    Scheme and host in lower case, no default port, no fragment, no empty path. What isn't a URL
+    of a web page stays as it is.
+    """
+    if not url:
+        return ""
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return url
+    scheme = parts.scheme.lower()
+    if scheme not in _DEFAULT_PORTS or not parts.hostname:
+        return url
+    host = parts.hostname.rstrip(".")
+    if ":" in host:
+        host = f"[{host}]"
+    if port is not None and port != _DEFAULT_PORTS[scheme]:
+        host = f"{host}:{port}"
+    return urlunsplit((scheme, host, parts.path or "/", parts.query, ""))
+
+
+def content_hash(body: bytes) -> str:
+    """Return the SHA-256 of a body in hexadecimal."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def url_digest(url: str) -> str:
+    """Return the 16 hexadecimal digits that stand for a normalised URL."""
+    return hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def page_id(*, url: str | None, content: str, schema: str, options: bytes, model: str) -> str:
+    """Return the id of a page: equal inputs give equal records, so they are one page.
+
+    64 hexadecimal digits. The first 16 stand for the URL alone (for the content where there is
+    no URL), so that all versions of a URL live in one shard.
+    """
+    normal = normalise_url(url)
+    digest = hashlib.sha256()
+    for part in (
+        normal.encode("utf-8", "surrogatepass"),
+        content.encode(),
+        schema.encode(),
+        options,
+        model.encode(),
+    ):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return (url_digest(normal) if normal else content[:16]) + digest.hexdigest()[:48]
+
+
+def shard_of(page: str, shards: int) -> int:
+    """Return the shard that holds a page."""
+    return int(page[:8], 16) % shards
+
+
+def shard_prefix(namespace: str, shard: int) -> str:
+    """Return the prefix of a shard's keys; the braces keep a shard in one Redis Cluster slot."""
+    return f"{{{namespace}:{shard}}}"
