@@ -1,4 +1,4 @@
-"""Settings of every pagemill process: environment (`PAGEMILL_...`), then a TOML file, then defaults.
+"""Settings of every pagemill process: environment (`PAGEMILL_...`), TOML file, defaults.
 
 The file is named by `PAGEMILL_CONFIG`. A key that doesn't exist is refused with the nearest name
 that does, so that a typing mistake never runs as a default.
@@ -94,12 +94,11 @@ class Settings(BaseSettings):
 
     @property
     def broker_url(self) -> str:
-        """`redis_url` in the form that Celery's transport reads (`redis+socket://` for a socket)."""
+        """`redis_url` as Celery's transport reads it (`redis+socket://` for a socket)."""
         parts = urlsplit(self.redis_url)
         if parts.scheme != "unix":
             return self.redis_url
-        query = f"virtual_host={_database(parts.query)}"
-        return urlunsplit(("redis+socket", "", quote(parts.path), query, ""))
+        return f"redis+socket://{quote(parts.path)}?virtual_host={_database(parts.query)}"
 
     def environment(self) -> dict[str, str]:
         """These settings as variables for a child process, defaults left out."""
