@@ -13,6 +13,7 @@ class EngineReason(enum.StrEnum):
     """Why the engine refused or ended a request."""
 
     CANCELLED = "cancelled"
+    CONFIG_INVALID = "config_invalid"
     DEADLINE = "deadline"
     ENGINE_ERROR = "engine_error"
     ENGINE_UNAVAILABLE = "engine_unavailable"

@@ -88,13 +88,14 @@ class Ping(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """What a client needs to know of the engine."""
+    """What a client needs to know of the engine; `epoch` is new with every run of a core."""
 
     model: str
     tokenizer_hash: str
     max_model_len: int
     vocab_size: int
     max_num_seqs: int
+    epoch: str = ""
 
 
 class NeedGrammar(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -147,6 +148,7 @@ class EngineStats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Pong(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     nonce: int
     stats: EngineStats
+    epoch: str = ""
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):

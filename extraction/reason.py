@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     SCHEMA_UNSATISFIABLE = "schema_unsatisfiable"
     # Engine (engine.errors.EngineReason).
     CANCELLED = "cancelled"
+    CONFIG_INVALID = "config_invalid"
     DEADLINE = "deadline"
     ENGINE_ERROR = "engine_error"
     ENGINE_UNAVAILABLE = "engine_unavailable"
