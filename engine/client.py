@@ -10,7 +10,7 @@ import concurrent.futures
 import os
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -54,16 +54,15 @@ class Engine(Protocol):
 class OutputStream(Iterator[Output]):
     """The outputs of one burst as an iterator; closing it early cancels what is left.
 
-    `put` takes lists of outputs or an error, from any thread.
+    `put` takes lists of outputs or an error, from any thread; it keeps no reference to the stream,
+    so that a stream nobody holds any more is closed.
     """
 
     def __init__(self, request_ids: Sequence[str]) -> None:
         self._left = set(request_ids)
         self._ready: collections.deque[Output] = collections.deque()
         self._queue: queue.SimpleQueue[list[Output] | EngineError] = queue.SimpleQueue()
-
-    def put(self, item: list[Output] | EngineError) -> None:
-        self._queue.put(item)
+        self.put: Callable[[list[Output] | EngineError], None] = self._queue.put
 
     def cancel(self, request_ids: list[str]) -> None:
         """How the burst's requests are cancelled; made by whoever feeds the stream."""

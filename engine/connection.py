@@ -216,6 +216,7 @@ class Connection:
         self._post(Hello(client=f"{socket.gethostname()}:{os.getpid()}"))
         while not self._closing:
             poller.register(dealer, zmq.POLLIN | (zmq.POLLOUT if self._outbox else 0))
+            idle = not self._busy()
             events = dict(poller.poll(self._wait_ms()))
             now = time.monotonic()
             if self._wake_out.fileno() in events:
@@ -224,7 +225,7 @@ class Connection:
                 recv_monitor_message(monitor)
                 if self._welcome.done():
                     raise unavailable(f"the engine at {self._endpoint} has gone away")
-            if not self._busy():
+            if idle:
                 heard = now
             if events.get(dealer, 0) & zmq.POLLIN:
                 heard = now
@@ -235,6 +236,8 @@ class Connection:
                 sent = now
                 self._beat()
             self._flush(dealer)
+        if self._bursts:
+            self._post(Cancel(list(self._bursts)))
         self._flush(dealer)
 
     def _busy(self) -> bool:

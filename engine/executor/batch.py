@@ -1,0 +1,91 @@
+"""The persistent batch: what each slot holds from the step its request starts to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagemill._core import Grammar, GrammarRows
+
+from ..protocol import SamplingParams
+from ..counter_rng import uniforms
+
+_I32 = NDArray[np.int32]
+
+
+class Batch:
+    """Block tables, grammar states and sampling parameters by slot.
+
+    `block_tables` [slots, blocks] int32 is written in place and never moves.
+    """
+
+    def __init__(
+        self,
+        num_slots: int,
+        blocks_per_slot: int,
+        block_size: int,
+        vocab_size: int,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.num_slots = num_slots
+        self.block_size = block_size
+        self.vocab_size = vocab_size
+        self.block_tables: _I32 = np.zeros((num_slots, blocks_per_slot), dtype=np.int32)
+        self.grammar_rows = GrammarRows(num_slots, vocab_size)
+        self.temperature = np.zeros(num_slots, dtype=np.float32)
+        self.top_p = np.ones(num_slots, dtype=np.float32)
+        self._seeds = np.zeros(num_slots, dtype=np.uint64)
+        self._produced = np.zeros(num_slots, dtype=np.uint64)  # tokens so far
+        self._seed = seed
+
+    def start(
+        self,
+        slot: int,
+        sampling: SamplingParams,
+        grammar: Grammar | None,
+        output_ids: Sequence[int],
+    ) -> None:
+        """Give a slot to a request that has produced `output_ids` so far."""
+        self.end(slot)
+        self.temperature[slot] = sampling.temperature
+        self.top_p[slot] = sampling.top_p
+        self._seeds[slot] = sampling.seed
+        self._produced[slot] = len(output_ids)
+        if grammar is not None:
+            self.grammar_rows.attach(slot, grammar)
+            one_slot = np.array([slot], dtype=np.int32)
+            end = np.zeros(1, dtype=np.uint8)
+            for token in output_ids:
+                self.grammar_rows.advance(one_slot, np.array([token], dtype=np.int32), end)
+
+    def end(self, slot: int) -> None:
+        """Let go of a slot; nothing happens when it is free."""
+        if self.grammar_rows.is_attached(slot):
+            self.grammar_rows.detach(slot)
+        self.temperature[slot] = 0.0
+
+    def add_blocks(self, slots: _I32, indices: _I32, blocks: _I32) -> None:
+        """Write additions to the block tables: table[slot, index] = block."""
+        self.block_tables[slots, indices] = blocks
+
+    def advance(self, slots: _I32, tokens: _I32) -> NDArray[np.uint8]:
+        """Move the slots on by a token each; 1 where the grammar leaves only the end."""
+        ends = np.zeros(len(slots), dtype=np.uint8)
+        self.grammar_rows.advance(slots, tokens, ends)
+        self._produced[slots] += np.uint64(1)
+        return ends
+
+    def uniforms(self, slots: _I32) -> NDArray[np.float64]:
+        """The random number in [0, 1) of each slot's next token.
+
+        It depends on the request's seed and the token's place alone, not on the batch or on
+        preemptions.
+        """
+        return uniforms(self._seed, self._seeds[slots], self._produced[slots])
+
+    def clear(self) -> None:
+        for slot in range(self.num_slots):
+            self.end(slot)

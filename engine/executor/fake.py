@@ -1,0 +1,85 @@
+"""A model that is arithmetic: for tests, and for measuring everything but the model.
+
+What it computes depends on its KV cache as a real model does: each token's K/V is a hash of token
+and position, written where the plan says; the next token follows from the sum over the context,
+gathered through the block table. A block that is shared wrongly, lost or overwritten changes the
+output. Grammars and seeds are honoured.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..counter_rng import mix
+from .base import Executor, StepRows
+from .batch import Batch
+
+_I32 = NDArray[np.int32]
+_U64 = NDArray[np.uint64]
+
+# Of the tokens chosen without a grammar, one in so many is the end.
+_END_EVERY = 64
+
+
+class FakeExecutor(Executor):
+    """Next token = a legal one picked by a hash of the context (and of the seed, when sampling)."""
+
+    def __init__(
+        self, batch: Batch, num_blocks: int, eos_ids: tuple[int, ...], step_s: float = 0.0
+    ) -> None:
+        super().__init__(batch)
+        self._cache: _U64 = np.zeros(num_blocks * batch.block_size, dtype=np.uint64)
+        self._eos_ids = np.asarray(eos_ids, dtype=np.int32)
+        self._step_s = step_s
+
+    def forward(self, rows: StepRows) -> _I32:
+        if self._step_s:
+            time.sleep(self._step_s)
+        with np.errstate(over="ignore"):
+            # Written for the whole batch before any row reads, as in a real layer.
+            ids = rows.token_ids.astype(np.uint64) << np.uint64(32)
+            self._cache[rows.slot_mapping] = mix(ids | rows.positions.astype(np.uint64))
+            return self._choose(rows)
+
+    def _choose(self, rows: StepRows) -> _I32:
+        slots = rows.sampling_slots()
+        if not len(slots):
+            return np.zeros(0, dtype=np.int32)
+        contexts = rows.context_lens[rows.sampled != 0]
+        sums = np.array(
+            [self._context(slot, length) for slot, length in zip(slots, contexts, strict=True)],
+            dtype=np.uint64,
+        )
+        drawn = self.batch.temperature[slots] > 0
+        sums[drawn] += (self.batch.uniforms(slots[drawn]) * 2.0**53).astype(np.uint64)
+        words = (self.batch.vocab_size + 31) // 32
+        bitmask = np.empty((len(slots), words), dtype=np.int32)
+        self.batch.grammar_rows.fill_bitmask(slots, bitmask)
+        return np.array(
+            [
+                self._pick(int(value), bitmask[row], self.batch.grammar_rows.is_attached(slot))
+                for row, (slot, value) in enumerate(zip(slots.tolist(), mix(sums), strict=True))
+            ],
+            dtype=np.int32,
+        )
+
+    def _context(self, slot: int, length: int) -> np.uint64:
+        places = np.arange(length)
+        size = self.batch.block_size
+        blocks = self.batch.block_tables[slot, places // size]
+        total: np.uint64 = self._cache[blocks.astype(np.int64) * size + places % size].sum()
+        return total
+
+    def _pick(self, value: int, bitmask: _I32, constrained: bool) -> int:
+        legal = np.flatnonzero(np.unpackbits(bitmask.view(np.uint8), bitorder="little"))
+        ends = legal[np.isin(legal, self._eos_ids)]
+        others = legal[~np.isin(legal, self._eos_ids)]
+        if not len(legal):
+            raise RuntimeError("a mask without a legal token")
+        wants_end = constrained or value % _END_EVERY == 0
+        if len(ends) and (wants_end or not len(others)):
+            return int(ends[0])
+        return int(others[value % len(others)])
