@@ -4,6 +4,7 @@ No torch behind this module, and no Python types inside the core outside `csrc/b
 """
 
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,18 +150,40 @@ class Scheduler:
     def check_integrity(self) -> str:
         """Empty when every structure is sound, else what is wrong."""
 
-# --- constrained decoding (csrc/byte_dfa.h, token_trie.h, mask_pool.h) -----------------------
+# --- constrained decoding (csrc/byte_dfa.h, token_trie.h, mask_pool.h, grammar_rows.h) ----------
+
+class RowState:
+    """The decoding state of a constrained row: a value, copied to look ahead and to roll back."""
+
+    def __init__(self) -> None: ...
+    state: int  # of the byte automaton
+    counters: list[int]  # lengths and counts beside the automaton
+    page_state: int  # of the page's automaton; -1 outside a span
+    overlay: int  # bytes known before decoding; -1 none
+    def copy(self) -> RowState: ...
 
 class ByteDfa:
-    """A dense automaton over bytes, read from a table made by `pagemill.schemas`."""
+    """A dense automaton over bytes, read from a table made by `pagemill.schemas`.
+
+    `next`, `forced_run` and `distance` take the counters to allow every edge; `step` and
+    `accepts` check them.
+    """
 
     @staticmethod
     def from_bytes(table: bytes) -> ByteDfa:
         """Read and bounds-check a table; ValueError says what is wrong with it."""
-    num_states: int
-    start: int
+    @property
+    def num_states(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def has_counters(self) -> bool: ...
     def next(self, state: int, byte: int) -> int:
         """The following state, or -1."""
+    def step(self, row: RowState, byte: int) -> bool:
+        """Move `row` by one byte; False, and `row` unchanged, when it is not legal there."""
+    def accepts(self, text: bytes) -> bool:
+        """True when `text` is a whole word of the language."""
     def is_final(self, state: int) -> bool: ...
     def has_edges(self, state: int) -> bool: ...
     def forced_run(self, state: int) -> bytes:
@@ -175,39 +198,62 @@ class TokenTrie:
     """
 
     def __init__(self, tokens: Sequence[bytes], eos_ids: Sequence[int]) -> None: ...
-    vocab_size: int
-    num_words: int  # int32 words of a mask row
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def num_words(self) -> int: ...  # int32 words of a mask row
 
 class Grammar:
-    """An automaton with its pool of distinct masks for one vocabulary; masks are made on demand."""
+    """An automaton with its pool of distinct masks for one vocabulary; masks are made on demand.
+
+    An `int` state stands for that state with all counters at 0.
+    """
 
     def __init__(self, dfa: ByteDfa, trie: TokenTrie) -> None: ...
-    def mask(self, state: int) -> _I32:
+    def start(self) -> RowState: ...
+    def mask(self, state: int | RowState) -> _I32:
         """The packed mask row of a state: bit i % 32 of word i // 32, low end first."""
+    @overload
     def advance(self, state: int, token: int) -> int:
         """The state after a token, or -1."""
-    num_masks: int
+    @overload
+    def advance(self, state: RowState, token: int) -> RowState | None:
+        """A new row state after a token, or None."""
+    @property
+    def num_masks(self) -> int: ...
 
 class GrammarRows:
     """The decoding state of each slot of the persistent batch: one fixed struct a row."""
 
     def __init__(self, num_slots: int, vocab_size: int) -> None: ...
+    @property
+    def num_words(self) -> int: ...
     def attach(self, slot: int, grammar: Grammar) -> None:
         """Start a slot at the grammar's start state."""
     def detach(self, slot: int) -> None: ...
     def is_attached(self, slot: int) -> bool: ...
+    def state(self, slot: int) -> RowState:
+        """A copy of a slot's state; ValueError when it has no grammar."""
+    def set_state(self, slot: int, state: RowState) -> None: ...
     def fill_bitmask(self, slots: _I32, out: _I32) -> None:
-        """Write [n, num_words] packed masks; rows without a grammar get all ids below vocab_size."""
+        """Write [n, num_words] packed masks; rows without a grammar get all ids below vocab_size.
+
+        Releases the GIL.
+        """
     def masked_argmax(self, logits: int, stride: int, slots: _I32, out: _I32) -> None:
         """The best legal token of each row; `logits` points to float32 [n, stride].
 
-        Rows without a grammar take the plain argmax. Releases the GIL.
+        Rows without a grammar take the plain argmax; among equals the lowest id wins; -1 where
+        no id is legal. Releases the GIL.
         """
     def advance(self, slots: _I32, tokens: _I32, ends: _U8) -> None:
         """Move each row by its token; `ends[i]` becomes 1 when only the end can follow.
 
-        A token that is the end-of-sequence leaves the state. An illegal token raises ValueError.
+        A slot may stand there several times (accepted drafts). A token that is the
+        end-of-sequence leaves the state. An illegal token raises ValueError and moves nothing.
         """
+    def count_legal(self, slot: int, tokens: _I32) -> int:
+        """How many of `tokens` are legal one after another; the slot's state stays."""
 
 # --- CPU kernels (csrc/cpu/) -----------------------------------------------------------------
 

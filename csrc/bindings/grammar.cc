@@ -1,0 +1,182 @@
+// Constrained decoding as Python sees it; csrc/_core.pyi documents the names.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bind.h"
+#include "byte_dfa.h"
+#include "grammar.h"
+#include "grammar_rows.h"
+#include "row_state.h"
+#include "token_trie.h"
+
+namespace py = pybind11;
+
+namespace pagemill {
+namespace {
+
+template <typename T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <typename T>
+std::span<const T> read(const Array<T>& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+template <typename T>
+std::span<T> write(Array<T>& array) {
+  return {array.mutable_data(), static_cast<size_t>(array.size())};
+}
+
+uint8_t as_byte(int value) {
+  if (value < 0 || value > 255) throw py::value_error("a byte is 0 to 255");
+  return static_cast<uint8_t>(value);
+}
+
+RowState at_state(const Grammar& grammar, int32_t state) {
+  RowState row = grammar.start();
+  row.state = state;
+  grammar.check(row);
+  return row;
+}
+
+Array<int32_t> mask_of(Grammar& grammar, const RowState& row) {
+  grammar.check(row);
+  Array<int32_t> out(grammar.trie().num_words());
+  grammar.with_mask(row, [&](std::span<const int32_t> bits, int32_t, std::span<const int32_t>) {
+    std::copy(bits.begin(), bits.end(), out.mutable_data());
+  });
+  return out;
+}
+
+void bind_row_state(py::module_& m) {
+  py::class_<RowState>(m, "RowState")
+      .def(py::init<>())
+      .def_readwrite("state", &RowState::state)
+      .def_readwrite("page_state", &RowState::page_state)
+      .def_readwrite("overlay", &RowState::overlay)
+      .def_readwrite("counters", &RowState::counters)
+      .def("copy", [](const RowState& self) { return self; })
+      .def("__eq__", [](const RowState& a, const RowState& b) { return a == b; });
+}
+
+void bind_byte_dfa(py::module_& m) {
+  py::class_<ByteDfa, std::shared_ptr<ByteDfa>>(m, "ByteDfa")
+      .def_static("from_bytes",
+                  [](const py::bytes& table) {
+                    return std::make_shared<ByteDfa>(
+                        ByteDfa::from_bytes(static_cast<std::string_view>(table)));
+                  })
+      .def_property_readonly("num_states", &ByteDfa::num_states)
+      .def_property_readonly("start", &ByteDfa::start)
+      .def_property_readonly("has_counters", &ByteDfa::has_counters)
+      .def("next", [](const ByteDfa& self, int32_t state,
+                      int byte) { return self.next(state, as_byte(byte)); })
+      .def("step",
+           [](const ByteDfa& self, RowState& row, int byte) {
+             self.is_final(row.state);  // throws for a state of another automaton
+             return self.step(row, as_byte(byte));
+           })
+      .def("is_final", &ByteDfa::is_final)
+      .def("has_edges", &ByteDfa::has_edges)
+      .def("forced_run",
+           [](const ByteDfa& self, int32_t state) { return py::bytes(self.forced_run(state)); })
+      .def("distance", &ByteDfa::distance)
+      .def("accepts", [](const ByteDfa& self, const py::bytes& text) {
+        RowState row;
+        row.state = self.start();
+        for (const char byte : static_cast<std::string_view>(text)) {
+          if (!self.step(row, static_cast<uint8_t>(byte))) return false;
+        }
+        return self.is_final(row.state);
+      });
+}
+
+void bind_token_trie(py::module_& m) {
+  py::class_<TokenTrie, std::shared_ptr<TokenTrie>>(m, "TokenTrie")
+      .def(py::init([](const std::vector<py::bytes>& tokens, std::vector<int32_t> eos_ids) {
+             std::vector<std::string> strings(tokens.begin(), tokens.end());
+             return std::make_shared<TokenTrie>(std::move(strings), std::move(eos_ids));
+           }),
+           py::arg("tokens"), py::arg("eos_ids"))
+      .def_property_readonly("vocab_size", &TokenTrie::vocab_size)
+      .def_property_readonly("num_words", &TokenTrie::num_words);
+}
+
+void bind_one_grammar(py::module_& m) {
+  py::class_<Grammar, std::shared_ptr<Grammar>>(m, "Grammar")
+      .def(py::init([](std::shared_ptr<ByteDfa> dfa, std::shared_ptr<TokenTrie> trie) {
+             return std::make_shared<Grammar>(std::move(dfa), std::move(trie));
+           }),
+           py::arg("dfa").none(false), py::arg("trie").none(false))
+      .def("start", &Grammar::start)
+      .def("mask", &mask_of)
+      .def("mask", [](Grammar& self, int32_t state) { return mask_of(self, at_state(self, state)); })
+      .def("advance",
+           [](const Grammar& self, const RowState& row, int32_t token) -> py::object {
+             self.check(row);
+             RowState moved = row;
+             return self.advance(moved, token) ? py::cast(moved) : py::none();
+           })
+      .def("advance",
+           [](const Grammar& self, int32_t state, int32_t token) {
+             RowState row = at_state(self, state);
+             return self.advance(row, token) ? row.state : ByteDfa::kDead;
+           })
+      .def_property_readonly("num_masks", &Grammar::num_masks);
+}
+
+void bind_grammar_rows(py::module_& m) {
+  py::class_<GrammarRows>(m, "GrammarRows")
+      .def(py::init<int32_t, int32_t>(), py::arg("num_slots"), py::arg("vocab_size"))
+      .def_property_readonly("num_words", &GrammarRows::num_words)
+      .def("attach", &GrammarRows::attach, py::arg("slot"), py::arg("grammar"))
+      .def("detach", &GrammarRows::detach)
+      .def("is_attached", &GrammarRows::is_attached)
+      .def("state", &GrammarRows::state)
+      .def("set_state", &GrammarRows::set_state)
+      .def(
+          "fill_bitmask",
+          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t>& out) {
+            const auto from = read(slots);
+            const auto to = write(out);
+            const py::gil_scoped_release unlocked;
+            self.fill_bitmask(from, to);
+          },
+          py::arg("slots").noconvert(), py::arg("out").noconvert())
+      .def(
+          "masked_argmax",
+          [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,
+             Array<int32_t>& out) {
+            const auto from = read(slots);
+            const auto to = write(out);
+            const py::gil_scoped_release unlocked;
+            self.masked_argmax(reinterpret_cast<const float*>(logits), stride, from, to);
+          },
+          py::arg("logits"), py::arg("stride"), py::arg("slots").noconvert(),
+          py::arg("out").noconvert())
+      .def(
+          "advance",
+          [](GrammarRows& self, const Array<int32_t>& slots, const Array<int32_t>& tokens,
+             Array<uint8_t>& ends) { self.advance(read(slots), read(tokens), write(ends)); },
+          py::arg("slots").noconvert(), py::arg("tokens").noconvert(), py::arg("ends").noconvert())
+      .def("count_legal", [](const GrammarRows& self, int32_t slot, const Array<int32_t>& tokens) {
+        return self.count_legal(slot, read(tokens));
+      });
+}
+
+}  // namespace
+
+void bind_grammar(py::module_& module) {
+  bind_row_state(module);
+  bind_byte_dfa(module);
+  bind_token_trie(module);
+  bind_one_grammar(module);
+  bind_grammar_rows(module);
+}
+
+}  // namespace pagemill

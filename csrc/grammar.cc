@@ -1,0 +1,204 @@
+#include "grammar.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace pagemill {
+
+Grammar::Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie)
+    : dfa_(std::move(dfa)),
+      trie_(std::move(trie)),
+      pool_(trie_->num_words()),
+      by_state_(dfa_->num_states(), -1),
+      scratch_(trie_->num_words()),
+      states_(trie_->max_depth() + 1),
+      rows_(trie_->max_depth() + 1) {
+  find_limits_in_reach();
+}
+
+RowState Grammar::start() const {
+  RowState row;
+  row.state = dfa_->start();
+  return row;
+}
+
+void Grammar::check(const RowState& row) const {
+  if (row.state < 0 || row.state >= dfa_->num_states()) {
+    throw std::invalid_argument("state " + std::to_string(row.state) + " of an automaton of " +
+                                std::to_string(dfa_->num_states()));
+  }
+}
+
+bool Grammar::advance(RowState& row, int32_t token) const {
+  const std::string& bytes = trie_->bytes(token);
+  if (bytes.empty()) return false;
+  RowState moved = row;
+  for (const char byte : bytes) {
+    if (!dfa_->step(moved, static_cast<uint8_t>(byte))) return false;
+  }
+  row = moved;
+  return true;
+}
+
+int32_t Grammar::num_masks() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return pool_.size();
+}
+
+size_t Grammar::KeyHash::operator()(const RowState& row) const {
+  uint64_t hash = static_cast<uint32_t>(row.state);
+  for (const uint16_t counter : row.counters) hash = (hash ^ counter) * 0x9E3779B97F4A7C15ull;
+  return hash ^ hash >> 29;
+}
+
+int32_t Grammar::mask_id(const RowState& row) {
+  if (pool_.size() >= kMaxMasks) {
+    pool_ = MaskPool(trie_->num_words());
+    std::fill(by_state_.begin(), by_state_.end(), -1);
+    by_situation_.clear();
+  }
+  if (near_first_[row.state] == near_first_[row.state + 1]) {
+    int32_t& mask = by_state_[row.state];
+    if (mask < 0) {
+      compute(row);
+      mask = pool_.intern(scratch_);
+    }
+    return mask;
+  }
+  const RowState key = canonical(row);
+  if (const auto known = by_situation_.find(key); known != by_situation_.end()) {
+    return known->second;
+  }
+  compute(key);
+  const int32_t mask = pool_.intern(scratch_);
+  if (by_situation_.size() >= 16 * static_cast<size_t>(kMaxMasks)) by_situation_.clear();
+  by_situation_.emplace(key, mask);
+  return mask;
+}
+
+void Grammar::set(size_t node) {
+  for (const int32_t id : trie_->ids_of(node)) {
+    scratch_[id >> 5] = static_cast<int32_t>(static_cast<uint32_t>(scratch_[id >> 5]) |
+                                             1u << (id & 31));
+  }
+}
+
+void Grammar::compute(const RowState& row) {
+  std::fill(scratch_.begin(), scratch_.end(), 0);
+  if (near_first_[row.state] == near_first_[row.state + 1]) {
+    walk_plain(row.state);
+  } else {
+    walk_counted(row);
+  }
+  if (!dfa_->is_final(row.state)) return;
+  for (const int32_t id : trie_->eos_ids()) {
+    scratch_[id >> 5] = static_cast<int32_t>(static_cast<uint32_t>(scratch_[id >> 5]) |
+                                             1u << (id & 31));
+  }
+}
+
+void Grammar::walk_plain(int32_t state) {
+  const auto nodes = trie_->nodes();
+  states_[0] = state;
+  for (size_t i = 0; i < nodes.size();) {
+    const TokenTrie::Node& node = nodes[i];
+    const int32_t to = dfa_->next_unchecked(states_[node.depth], node.byte);
+    if (to == ByteDfa::kDead) {
+      i += node.subtree;
+      continue;
+    }
+    states_[node.depth + 1] = to;
+    set(i);
+    ++i;
+  }
+}
+
+void Grammar::walk_counted(const RowState& row) {
+  const auto nodes = trie_->nodes();
+  rows_[0] = row;
+  for (size_t i = 0; i < nodes.size();) {
+    const TokenTrie::Node& node = nodes[i];
+    RowState& to = rows_[node.depth + 1];
+    to = rows_[node.depth];
+    if (!dfa_->step(to, node.byte)) {
+      i += node.subtree;
+      continue;
+    }
+    set(i);
+    ++i;
+  }
+}
+
+void Grammar::find_limits_in_reach() {
+  const int32_t n = dfa_->num_states();
+  const auto ops = dfa_->ops();
+  near_first_.assign(n + 1, 0);
+  if (ops.empty()) return;
+  // A marked operation has an edge within `depth` bytes. One pass per byte of the longest token,
+  // over bit sets of operations, until nothing changes.
+  const size_t words = (ops.size() + 63) / 64;
+  std::vector<uint64_t> reach(n * words, 0);
+  std::vector<uint32_t> edge_first(n + 1, 0);
+  std::vector<int32_t> targets;
+  for (int32_t state = 0; state < n; ++state) {
+    const size_t begin = targets.size();
+    dfa_->for_each_edge(state, [&](uint8_t, int32_t to, const CounterOp* op) {
+      if (op != nullptr) {
+        const size_t index = static_cast<size_t>(op - ops.data());
+        reach[state * words + index / 64] |= uint64_t{1} << (index % 64);
+      }
+      if (std::find(targets.begin() + begin, targets.end(), to) == targets.end()) {
+        targets.push_back(to);
+      }
+    });
+    edge_first[state + 1] = static_cast<uint32_t>(targets.size());
+  }
+  std::vector<uint64_t> before;
+  for (int32_t depth = 1; depth < trie_->max_depth(); ++depth) {
+    before = reach;
+    for (int32_t state = 0; state < n; ++state) {
+      for (uint32_t e = edge_first[state]; e < edge_first[state + 1]; ++e) {
+        for (size_t w = 0; w < words; ++w) {
+          reach[state * words + w] |= before[targets[e] * words + w];
+        }
+      }
+    }
+    if (reach == before) break;
+  }
+  for (int32_t state = 0; state < n; ++state) {
+    for (size_t index = 0; index < ops.size(); ++index) {
+      if ((reach[state * words + index / 64] >> (index % 64) & 1) != 0) {
+        near_.push_back(ops[index]);
+      }
+    }
+    near_first_[state + 1] = static_cast<uint32_t>(near_.size());
+  }
+}
+
+RowState Grammar::canonical(const RowState& row) const {
+  // A token counts at most max_depth times, so a counter matters only where it lies at most that
+  // far below a limit in reach; elsewhere the smallest value of the same gap stands for it.
+  RowState key;
+  key.state = row.state;
+  const int32_t reach = trie_->max_depth();
+  for (int counter = 0; counter < kMaxCounters; ++counter) {
+    const int32_t value = row.counters[counter];
+    int32_t gap_start = 0;
+    bool exact = false;
+    bool relevant = false;
+    for (uint32_t i = near_first_[row.state]; i < near_first_[row.state + 1]; ++i) {
+      if (near_[i].counter != counter) continue;
+      relevant = true;
+      const int32_t limit = near_[i].limit;
+      if (value >= limit) {
+        gap_start = std::max(gap_start, limit);
+      } else if (limit - value <= reach) {
+        exact = true;
+      }
+    }
+    if (relevant) key.counters[counter] = static_cast<uint16_t>(exact ? value : gap_start);
+  }
+  return key;
+}
+
+}  // namespace pagemill

@@ -1,0 +1,84 @@
+// An automaton together with the masks of one vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "byte_dfa.h"
+#include "mask_pool.h"
+#include "row_state.h"
+#include "token_trie.h"
+
+namespace pagemill {
+
+// Which tokens may follow in which situation. Masks are made when first asked for and kept in a
+// pool; situations that differ only in counters far from their limits share one. An id is legal
+// when its bytes lead to a living state; end-of-sequence ids exactly in final states; ids without
+// bytes never. Threads may share a grammar: the pool is behind a lock.
+class Grammar {
+ public:
+  // The pool starts anew above this many masks.
+  static constexpr int32_t kMaxMasks = 4096;
+
+  Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie);
+
+  const ByteDfa& dfa() const { return *dfa_; }
+  const TokenTrie& trie() const { return *trie_; }
+
+  RowState start() const;
+
+  // Throws std::invalid_argument when the state is none of this automaton's.
+  void check(const RowState& row) const;
+
+  // Calls use(row, sparse_ids) with the packed mask; both spans live only during the call.
+  template <typename Use>
+  void with_mask(const RowState& row, Use use) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int32_t mask = mask_id(row);
+    use(pool_.row(mask), pool_.popcount(mask), pool_.sparse_ids(mask));
+  }
+
+  // Moves a row by an ordinary token; false, with the row unchanged, when it is not legal.
+  bool advance(RowState& row, int32_t token) const;
+
+  // True when nothing but the end can follow.
+  bool only_end(const RowState& row) const {
+    return dfa_->is_final(row.state) && !dfa_->has_edges(row.state);
+  }
+
+  int32_t num_masks() const;
+
+ private:
+  struct KeyHash {
+    size_t operator()(const RowState& row) const;
+  };
+
+  int32_t mask_id(const RowState& row);
+  void compute(const RowState& row);
+  void walk_plain(int32_t state);
+  void walk_counted(const RowState& row);
+  void set(size_t node);
+  void find_limits_in_reach();
+  RowState canonical(const RowState& row) const;
+
+  std::shared_ptr<const ByteDfa> dfa_;
+  std::shared_ptr<const TokenTrie> trie_;
+
+  // Per state, the counter operations that one token can reach: near[near_first[s] .. s + 1].
+  std::vector<uint32_t> near_first_;
+  std::vector<CounterOp> near_;
+
+  mutable std::mutex mutex_;
+  MaskPool pool_;
+  std::vector<int32_t> by_state_;  // mask of a state that reaches no counter, or -1
+  std::unordered_map<RowState, int32_t, KeyHash> by_situation_;
+  std::vector<int32_t> scratch_;         // the row being made
+  std::vector<int32_t> states_;          // walk stack without counters
+  std::vector<RowState> rows_;           // walk stack with counters
+};
+
+}  // namespace pagemill

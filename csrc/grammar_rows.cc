@@ -1,0 +1,190 @@
+#include "grammar_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace pagemill {
+namespace {
+
+// Keeps the best id seen; NaN never wins, so a row of NaN yields its first legal id.
+struct Best {
+  int32_t id = -1;
+  float value = -std::numeric_limits<float>::infinity();
+
+  void offer(int32_t candidate, float logit) {
+    if (id < 0 || logit > value) {
+      // A leading NaN must not block the numbers after it.
+      value = logit == logit ? logit : -std::numeric_limits<float>::infinity();
+      id = candidate;
+    }
+  }
+};
+
+int32_t argmax_all(const float* logits, int32_t count) {
+  Best best;
+  for (int32_t id = 0; id < count; ++id) best.offer(id, logits[id]);
+  return best.id;
+}
+
+int32_t argmax_ids(const float* logits, std::span<const int32_t> ids) {
+  Best best;
+  for (const int32_t id : ids) best.offer(id, logits[id]);
+  return best.id;
+}
+
+int32_t argmax_bits(const float* logits, std::span<const int32_t> row) {
+  Best best;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const int32_t base = static_cast<int32_t>(i * 32);
+    uint32_t word = static_cast<uint32_t>(row[i]);
+    if (word == 0xFFFFFFFFu) {
+      for (int32_t k = 0; k < 32; ++k) best.offer(base + k, logits[base + k]);
+      continue;
+    }
+    for (; word != 0; word &= word - 1) {
+      const int32_t id = base + std::countr_zero(word);
+      best.offer(id, logits[id]);
+    }
+  }
+  return best.id;
+}
+
+}  // namespace
+
+GrammarRows::GrammarRows(int32_t num_slots, int32_t vocab_size)
+    : vocab_size_(vocab_size), num_words_((vocab_size + 31) / 32) {
+  if (num_slots <= 0 || num_slots > 1 << 20) {
+    throw std::invalid_argument("grammar rows for " + std::to_string(num_slots) + " slots");
+  }
+  if (vocab_size <= 0 || vocab_size > 1 << 22) {
+    throw std::invalid_argument("grammar rows for " + std::to_string(vocab_size) + " ids");
+  }
+  slots_.resize(num_slots);
+}
+
+size_t GrammarRows::check(int32_t slot) const {
+  if (slot < 0 || static_cast<size_t>(slot) >= slots_.size()) {
+    throw std::invalid_argument("slot " + std::to_string(slot) + " of " +
+                                std::to_string(slots_.size()));
+  }
+  return static_cast<size_t>(slot);
+}
+
+const GrammarRows::Slot& GrammarRows::constrained(int32_t slot) const {
+  const Slot& found = slots_[check(slot)];
+  if (found.grammar == nullptr) {
+    throw std::invalid_argument("slot " + std::to_string(slot) + " has no grammar");
+  }
+  return found;
+}
+
+void GrammarRows::attach(int32_t slot, std::shared_ptr<Grammar> grammar) {
+  Slot& target = slots_[check(slot)];
+  if (grammar == nullptr) throw std::invalid_argument("no grammar to attach");
+  if (grammar->trie().vocab_size() > vocab_size_) {
+    throw std::invalid_argument("a grammar of " + std::to_string(grammar->trie().vocab_size()) +
+                                " ids over logits of " + std::to_string(vocab_size_));
+  }
+  target.state = grammar->start();
+  target.grammar = std::move(grammar);
+}
+
+void GrammarRows::detach(int32_t slot) { slots_[check(slot)] = Slot{}; }
+
+RowState GrammarRows::state(int32_t slot) const {
+  return constrained(slot).state;
+}
+
+void GrammarRows::set_state(int32_t slot, const RowState& state) {
+  constrained(slot).grammar->check(state);
+  slots_[slot].state = state;
+}
+
+void GrammarRows::fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out) {
+  if (out.size() != slots.size() * static_cast<size_t>(num_words_)) {
+    throw std::invalid_argument("bitmask of the wrong shape");
+  }
+  for (const int32_t slot : slots) check(slot);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const std::span<int32_t> target = out.subspan(i * num_words_, num_words_);
+    Slot& slot = slots_[slots[i]];
+    if (slot.grammar == nullptr) {
+      std::fill(target.begin(), target.end(), -1);
+      if (const int32_t rest = vocab_size_ % 32; rest != 0) {
+        target.back() = static_cast<int32_t>((uint32_t{1} << rest) - 1);
+      }
+      continue;
+    }
+    slot.grammar->with_mask(slot.state, [&](std::span<const int32_t> row, int32_t,
+                                            std::span<const int32_t>) {
+      std::fill(std::copy(row.begin(), row.end(), target.begin()), target.end(), 0);
+    });
+  }
+}
+
+void GrammarRows::masked_argmax(const float* logits, int64_t stride,
+                                std::span<const int32_t> slots, std::span<int32_t> out) {
+  if (logits == nullptr) throw std::invalid_argument("no logits");
+  if (stride < vocab_size_) {
+    throw std::invalid_argument("logits of " + std::to_string(stride) + " ids, not " +
+                                std::to_string(vocab_size_));
+  }
+  if (out.size() != slots.size()) throw std::invalid_argument("one result a row");
+  for (const int32_t slot : slots) check(slot);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const float* row_logits = logits + static_cast<int64_t>(i) * stride;
+    Slot& slot = slots_[slots[i]];
+    if (slot.grammar == nullptr) {
+      out[i] = argmax_all(row_logits, vocab_size_);
+      continue;
+    }
+    slot.grammar->with_mask(slot.state, [&](std::span<const int32_t> row, int32_t popcount,
+                                            std::span<const int32_t> ids) {
+      out[i] = popcount <= MaskPool::kSparseLimit ? argmax_ids(row_logits, ids)
+                                                  : argmax_bits(row_logits, row);
+    });
+  }
+}
+
+void GrammarRows::advance(std::span<const int32_t> slots, std::span<const int32_t> tokens,
+                          std::span<uint8_t> ends) {
+  if (tokens.size() != slots.size() || ends.size() != slots.size()) {
+    throw std::invalid_argument("one token and one end a row");
+  }
+  for (const int32_t slot : slots) check(slot);
+  std::vector<RowState> before;
+  before.reserve(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Slot& slot = slots_[slots[i]];
+    before.push_back(slot.state);
+    ends[i] = 0;
+    if (slot.grammar == nullptr) continue;
+    const Grammar& grammar = *slot.grammar;
+    const bool eos = grammar.trie().is_eos(tokens[i]);
+    const bool legal = eos ? grammar.dfa().is_final(slot.state.state)
+                           : grammar.advance(slot.state, tokens[i]);
+    if (!legal) {
+      for (size_t k = before.size(); k-- > 0;) slots_[slots[k]].state = before[k];
+      throw std::invalid_argument("token " + std::to_string(tokens[i]) + " is not legal in slot " +
+                                  std::to_string(slots[i]));
+    }
+    ends[i] = eos || grammar.only_end(slot.state) ? 1 : 0;
+  }
+}
+
+int32_t GrammarRows::count_legal(int32_t slot, std::span<const int32_t> tokens) const {
+  const Slot& from = slots_[check(slot)];
+  if (from.grammar == nullptr) return static_cast<int32_t>(tokens.size());
+  RowState state = from.state;
+  int32_t count = 0;
+  while (count < static_cast<int32_t>(tokens.size()) &&
+         from.grammar->advance(state, tokens[count])) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace pagemill

@@ -1,0 +1,62 @@
+// The grammars of the persistent batch's slots.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "grammar.h"
+#include "row_state.h"
+
+namespace pagemill {
+
+// For each slot the grammar that constrains it, if any, and its decoding state. A slot without a
+// grammar may take every id below vocab_size. Step thread only. Methods that take several slots
+// check all arguments first: when they throw (std::invalid_argument), nothing has changed.
+class GrammarRows {
+ public:
+  // `vocab_size` is the width of the logits; grammars may have a smaller vocabulary, the ids above
+  // it are padding and never legal under a grammar.
+  GrammarRows(int32_t num_slots, int32_t vocab_size);
+
+  int32_t num_words() const { return num_words_; }
+
+  void attach(int32_t slot, std::shared_ptr<Grammar> grammar);
+  void detach(int32_t slot);
+  bool is_attached(int32_t slot) const { return slots_[check(slot)].grammar != nullptr; }
+
+  // A copy of a slot's state, and the way back to one; the slot must have a grammar.
+  RowState state(int32_t slot) const;
+  void set_state(int32_t slot, const RowState& state);
+
+  // out: [slots, num_words], bit i % 32 of word i / 32.
+  void fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out);
+
+  // out[i] = the legal id with the largest logit of row i, the lowest such id among equals; -1
+  // when no id is legal. logits: [slots, stride], at least vocab_size wide.
+  void masked_argmax(const float* logits, int64_t stride, std::span<const int32_t> slots,
+                     std::span<int32_t> out);
+
+  // Moves each row by its token, in order; a slot may stand there several times.
+  void advance(std::span<const int32_t> slots, std::span<const int32_t> tokens,
+               std::span<uint8_t> ends);
+
+  // How many of the tokens are legal one after another from the slot's state, which stays.
+  int32_t count_legal(int32_t slot, std::span<const int32_t> tokens) const;
+
+ private:
+  struct Slot {
+    std::shared_ptr<Grammar> grammar;
+    RowState state;
+  };
+
+  size_t check(int32_t slot) const;
+  const Slot& constrained(int32_t slot) const;
+
+  int32_t vocab_size_;
+  int32_t num_words_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace pagemill
