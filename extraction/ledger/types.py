@@ -108,7 +108,7 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        return self.total > 0 and self.pending == 0
+        return self.pending == 0
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +161,8 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the ledger; over them it refuses with a reason, it never evicts.
 
     `max_queued` counts waiting pages and `max_bytes` compressed bodies and results, both per
-    shard. `max_attempts` is how often a page may be lost alone before it is given up.
+    shard. `max_attempts` is how often a page may be lost alone before it is given up. Records are
+    kept for `retention_s` after the end of their page, fewer when they take `max_kept_bytes`.
     """
 
     max_page_bytes: int = 16 * 1024 * 1024
@@ -169,5 +170,6 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_result_bytes: int = 4 * 1024 * 1024
     max_queued: int = 1_000_000
     max_bytes: int = 4 * 1024 * 1024 * 1024
+    max_kept_bytes: int = 2 * 1024 * 1024 * 1024
     max_attempts: int = 3
     retention_s: float = 7 * 86_400.0

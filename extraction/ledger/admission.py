@@ -1,0 +1,99 @@
+"""Submissions on their way into the ledger: checked, named, compressed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..reason import Reason, Refused
+from . import keys
+from .bodies import pack
+from .rows import PageMeta, encode_meta
+from .types import LedgerLimits, PageSubmission
+
+_CHUNK_PAGES = 64
+_CHUNK_BYTES = 4 * 1024 * 1024
+_MAX_TEXT = 8192
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """A submission as the script takes it."""
+
+    page_id: str
+    client_id: str
+    queue_class: str
+    queue: str
+    content: str
+    body: bytes
+    meta: bytes
+    url: str
+
+    @classmethod
+    def of(cls, page: PageSubmission, limits: LedgerLimits) -> Admission:
+        """Check a submission and give it its id; Refused says what is too large."""
+        if len(page.body) > limits.max_page_bytes:
+            raise Refused(
+                Reason.PAGE_TOO_LARGE,
+                f"a page of {len(page.body)} bytes, the limit is {limits.max_page_bytes}",
+                advice="leave it out, or raise the limit",
+            )
+        texts = (page.client_id, page.url or "", page.content_type or "", page.encoding or "")
+        if max(map(len, texts)) > _MAX_TEXT or len(page.options) > _MAX_TEXT:
+            raise Refused(
+                Reason.REQUEST_TOO_LARGE,
+                f"a URL, id, header or set of options has more than {_MAX_TEXT} characters",
+            )
+        if not page.schema:
+            raise Refused(Reason.SCHEMA_UNKNOWN, "a page without a schema")
+        content = keys.content_hash(page.body)
+        page_id = keys.page_id(
+            url=page.url,
+            content=content,
+            schema=page.schema,
+            options=page.options,
+            model=page.model,
+        )
+        work = f"{page.schema}\0{page.model}\0".encode() + page.options
+        return cls(
+            page_id=page_id,
+            client_id=page.client_id or page_id,
+            queue_class=page.queue_class,
+            queue=hashlib.sha256(work).hexdigest()[:16],
+            content=content,
+            body=pack(page.body),
+            meta=encode_meta(
+                PageMeta(page.schema, page.content_type, page.encoding, page.options, page.model)
+            ),
+            url=page.url or "",
+        )
+
+    def arguments(self) -> list[Any]:
+        """Return the page's arguments of submit.lua."""
+        digest = self.page_id[:16] if self.url else ""
+        return [
+            self.page_id,
+            self.client_id.encode("utf-8", "replace"),
+            self.queue_class,
+            self.queue,
+            self.content,
+            self.body,
+            self.meta,
+            self.url.encode("utf-8", "replace"),
+            digest,
+        ]
+
+
+def chunks(places: Sequence[int], entries: Sequence[Admission]) -> list[list[int]]:
+    """Cut places of `entries` into runs that one script call takes: a bounded number and size."""
+    runs: list[list[int]] = []
+    size = 0
+    for at in places:
+        size += len(entries[at].body)
+        if not runs or len(runs[-1]) >= _CHUNK_PAGES or size > _CHUNK_BYTES:
+            runs.append([])
+            size = len(entries[at].body)
+        runs[-1].append(at)
+    return runs
