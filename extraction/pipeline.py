@@ -5,45 +5,242 @@ Celery tasks and `pagemill extract` run the same `BurstRunner`.
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
 
+import msgspec
+import structlog
 from pagemill.engine.client import Engine
+from pagemill.engine.errors import EngineError, EngineReason
+from pagemill.schemas import SchemaCatalog, SchemaRefused
 
-from .ledger import BatchRecord, Ledger
+from .bound_schema import BoundSchema, bind
+from .engine_source import ConnectedEngine, EngineSource, FixedEngine
+from .extractor import Extractor
+from .heartbeat import Heartbeat
+from .ledger import BatchRecord, Lease, Ledger, Release, redis_errors
+from .reason import Reason, Refused
+from .record import ExtractOptions, PageInput, Result
 
+_log = structlog.get_logger(__name__)
 
-class EngineSource(Protocol):
-    """Where a runner gets its engine from: one engine, or many that are announced."""
-
-    def credit(self) -> int:
-        """Return how many requests the engines would take now; EngineError when none answers."""
-
-    def choose(self, schema: str) -> Engine:
-        """Return the engine for pages of a schema; EngineError when none answers."""
-
-    def failed(self, engine: Engine) -> None:
-        """Take note that an engine broke down; its client is not used again."""
+# The engine never had these pages, or says that the fault is elsewhere.
+_BLAMELESS = frozenset(
+    {
+        EngineReason.OVERLOADED,
+        EngineReason.TOKENIZER_MISMATCH,
+        EngineReason.VERSION_MISMATCH,
+        EngineReason.MODEL_INVALID,
+    }
+)
 
 
 class BurstRunner:
     """Runs bursts for one worker; not thread-safe (a thread has its own, with its own engine).
 
-    BurstRunner(ledger, extractor, engine, registry, worker, *, burst_size=32, lease_s=60.0):
-    `engine` is an Engine or an EngineSource.
+    `engine` is an Engine or an EngineSource. `tries` is how often a page is tried whose failure
+    says something about the moment rather than about the page.
     """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        extractor: Extractor,
+        engine: Engine | EngineSource,
+        registry: SchemaCatalog,
+        worker: str | None = None,
+        *,
+        burst_size: int = 32,
+        lease_s: float = 60.0,
+        tries: int = 3,
+    ) -> None:
+        self._ledger = ledger
+        self._extractor = extractor
+        self._engines: EngineSource = (
+            FixedEngine(engine) if hasattr(engine, "generate") else engine  # type: ignore[arg-type, assignment]
+        )
+        self._registry = registry
+        self._worker = worker or worker_name()
+        self._burst_size = burst_size
+        self._lease_s = lease_s
+        self._tries = tries
 
     def run_once(self, want: str | None = None) -> int:
         """Run one burst and return the number of pages it committed (0: nothing to do, no credit).
 
-        Raises EngineError(ENGINE_UNAVAILABLE) when the engine is down (leases are given back
-        first) and Refused(LEDGER_UNAVAILABLE) when Redis is.
+        With `want` the burst holds that page, or nothing is done (it isn't waiting). Raises
+        EngineError when the engine can't serve (leases are given back first) and
+        Refused(LEDGER_UNAVAILABLE) when Redis can't.
         """
-        raise NotImplementedError
+        count = min(self._burst_size, self._engines.credit())
+        if want is not None:
+            count = max(1, count)
+        leases = self._ledger.claim(self._worker, count, lease_s=self._lease_s, want=want)
+        if not leases:
+            return 0
+        started = time.monotonic()
+        with Heartbeat(self._ledger, leases, self._lease_s) as beat:
+            committed = self._run(leases, beat)
+        _log.info(
+            "burst_done",
+            pages=len(leases),
+            committed=committed,
+            schema=leases[0].schema,
+            seconds=round(time.monotonic() - started, 3),
+        )
+        return committed
+
+    def close(self) -> None:
+        """Close what the runner's engine source has opened."""
+        self._engines.close()
+
+    def _run(self, leases: Sequence[Lease], beat: Heartbeat) -> int:
+        by_id = {lease.page_id: lease for lease in leases}
+        committed = 0
+        engine: Engine | None = None
+        try:
+            for result in self._refused(leases):
+                committed += self._commit(by_id.pop(result.id), result, beat)
+            if not by_id:
+                return committed
+            try:
+                schema = self._bind(leases[0].schema)
+                options = _options(leases[0].options)
+            except (SchemaRefused, Refused) as refused:
+                if isinstance(refused, Refused) and refused.reason == Reason.LEDGER_UNAVAILABLE:
+                    raise
+                for lease in list(by_id.values()):
+                    result = _failed(lease, Reason(refused.reason.value), str(refused))
+                    committed += self._commit(by_id.pop(lease.page_id), result, beat)
+                return committed
+            engine = self._engines.choose(leases[0].schema)
+            inputs = [(_input(lease), schema) for lease in by_id.values()]
+            for result in self._extractor.run(engine, inputs, options):
+                committed += self._commit(by_id.pop(result.id), result, beat)
+            if by_id:
+                self._release(list(by_id.values()), "crashed", "the extractor gave no result")
+        except EngineError as error:
+            kind: Release = "engine_lost"
+            if engine is None or error.reason in _BLAMELESS:
+                kind = "engine_down"
+            if engine is not None:
+                self._engines.failed(engine)
+            self._release(list(by_id.values()), kind, str(error))
+            raise
+        except Refused as error:
+            self._release(list(by_id.values()), "unused", str(error))
+            raise
+        except Exception as error:
+            self._release(list(by_id.values()), "crashed", f"{type(error).__name__}: {error}")
+            raise
+        return committed
+
+    def _refused(self, leases: Sequence[Lease]) -> Iterator[Result]:
+        for lease in leases:
+            if lease.body is None:
+                yield _failed(lease, Reason.BODY_MISSING, "the page's body is gone from Redis")
+
+    def _bind(self, schema: str) -> BoundSchema:
+        with redis_errors():
+            version = self._registry.get(schema)
+        return bind(version)
+
+    def _commit(self, lease: Lease, result: Result, beat: Heartbeat) -> int:
+        """Commit one result, or give the page back when it is worth another try."""
+        error = result.error
+        if error is not None and error.transient and lease.attempt < self._tries:
+            beat.drop(lease)
+            kind: Release = "crashed"
+            if error.reason in (Reason.OVERLOADED, Reason.CANCELLED):
+                kind = "unused"
+            self._release([lease], kind, f"{error.reason}: {error.message}")
+            return 0
+        line = result.to_json_line()
+        deadline = time.monotonic() + self._lease_s
+        pause = 0.05
+        while True:
+            try:
+                accepted = self._ledger.commit(lease, line, result.status)
+                break
+            except Refused as refused:
+                # The record is made; it is worth waiting while Redis restarts.
+                if refused.reason != Reason.LEDGER_UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(1.0, pause * 2)
+        beat.drop(lease)
+        if not accepted:
+            _log.warning("commit_refused", page_id=lease.page_id, token=lease.token)
+        return int(accepted)
+
+    def _release(self, leases: Sequence[Lease], kind: Release, message: str) -> None:
+        if not leases:
+            return
+        try:
+            self._ledger.release(leases, kind, message=message)
+        except Refused as refused:
+            # They expire by themselves; what went wrong first is what the caller must hear.
+            _log.warning("release_failed", pages=len(leases), reason=refused.reason)
+
+
+def worker_name() -> str:
+    """Return a name for this worker: host, process, thread."""
+    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
 
 
 def record_line(record: BatchRecord) -> bytes:
-    """Return the JSON line of a finished page with the submitter's id; dead pages too."""
-    raise NotImplementedError
+    """Return the JSON line of a finished page, under the submitter's id; of dead pages too."""
+    return batch_result(record).to_json_line()
 
 
-__all__ = ["BurstRunner", "EngineSource", "Ledger", "record_line"]
+def batch_result(record: BatchRecord) -> Result:
+    """Return the result of a finished page under the submitter's id.
+
+    A dead page has a failed result, whose message tells of its last error.
+    """
+    if record.result is not None:
+        result = Result.from_json_line(record.result)
+        return msgspec.structs.replace(result, id=record.client_id, url=record.url)
+    reason, message = Reason.RECORD_EXPIRED, "the record is gone"
+    if record.error is not None:
+        message = record.error.message
+        if record.state == "dead":
+            reason = Reason.ATTEMPTS_EXHAUSTED
+            message = f"given up; the last of its errors is {record.error.reason}: {message}"
+    page = PageInput(id=record.client_id, body=b"", url=record.url)
+    return Result.failed(page, reason, message, schema=record.schema, model=record.model)
+
+
+def _input(lease: Lease) -> PageInput:
+    return PageInput(
+        id=lease.page_id,
+        body=lease.body or b"",
+        url=lease.url,
+        content_type=lease.content_type,
+        encoding=lease.encoding,
+    )
+
+
+def _options(encoded: bytes) -> ExtractOptions:
+    try:
+        return msgspec.json.decode(encoded, type=ExtractOptions)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Refused(Reason.REQUEST_INVALID, f"extraction options: {error}") from None
+
+
+def _failed(lease: Lease, reason: Reason, message: str) -> Result:
+    return Result.failed(_input(lease), reason, message, schema=lease.schema, model=lease.model)
+
+
+__all__ = [
+    "BurstRunner",
+    "ConnectedEngine",
+    "EngineSource",
+    "FixedEngine",
+    "batch_result",
+    "record_line",
+    "worker_name",
+]
