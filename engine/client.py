@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from .connection import Burst, Connection, check_burst, unavailable
+from .bursts import Burst, check_burst
+from .connection import Connection, unavailable
 from .errors import EngineError
 from .protocol import EngineStats, Output, Request, Welcome
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from .bursts import Burst, check_burst
 from .client import Link
-from .connection import Burst, check_burst, unavailable
+from .connection import unavailable
 from .errors import EngineError
 from .protocol import EngineStats, Output, Request, Welcome
 

@@ -16,11 +16,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from .bursts import Burst, BurstTable, error_of
 from .errors import EngineError, EngineReason
 from .protocol import (
     MAX_MESSAGE_BYTES,
@@ -30,7 +31,6 @@ from .protocol import (
     GrammarTable,
     Hello,
     NeedGrammar,
-    Output,
     Outputs,
     Ping,
     Pong,
@@ -48,39 +48,8 @@ _MAX_QUEUED_MESSAGES = 4096
 _MAX_IPC_PATH_BYTES = 107
 
 
-class Burst:
-    """The requests of one generate call and where their outputs go.
-
-    `deliver` and `fail` are called on the connection's thread, `fail` at most once and last.
-    """
-
-    def __init__(
-        self,
-        request_ids: Sequence[str],
-        grammars: Mapping[str, bytes],
-        deliver: Callable[[list[Output]], None],
-        fail: Callable[[EngineError], None],
-    ) -> None:
-        self.request_ids = list(request_ids)
-        self.grammars = grammars
-        self.deliver = deliver
-        self.fail = fail
-
-
 def unavailable(message: str) -> EngineError:
     return EngineError(EngineReason.ENGINE_UNAVAILABLE, message)
-
-
-def check_burst(requests: Sequence[Request], grammars: Mapping[str, bytes]) -> None:
-    """Raise EngineError when a burst can't be sent: double ids, a grammar without its table."""
-    if len({request.request_id for request in requests}) != len(requests):
-        raise EngineError(EngineReason.MESSAGE_INVALID, "a burst holds a request id twice")
-    for request in requests:
-        if request.grammar is not None and request.grammar not in grammars:
-            raise EngineError(
-                EngineReason.GRAMMAR_MISSING,
-                f"request {request.request_id} names a grammar whose table was not given",
-            )
 
 
 class Connection:
@@ -93,8 +62,8 @@ class Connection:
         self._endpoint = endpoint
         self._silence_timeout_s = silence_timeout_s
         self._ping_interval_s = min(_PING_INTERVAL_S, silence_timeout_s / 3)
-        self._lock = threading.Lock()  # guards _bursts, _pings, _outbox, _error
-        self._bursts: dict[str, Burst] = {}  # by request id
+        self._lock = threading.Lock()  # guards _pings, _outbox, _error
+        self._bursts = BurstTable()
         self._pings: dict[int, concurrent.futures.Future[EngineStats]] = {}
         self._outbox: collections.deque[bytes] = collections.deque()
         self._error: EngineError | None = None
@@ -128,19 +97,14 @@ class Connection:
             )
         with self._lock:
             self._check()
-            for request_id in burst.request_ids:
-                if request_id in self._bursts:
-                    raise EngineError(
-                        EngineReason.MESSAGE_INVALID, f"request id {request_id} is in use"
-                    )
-            self._bursts.update(dict.fromkeys(burst.request_ids, burst))
+            self._bursts.register(burst)
             self._outbox.append(frame)
         self._wake()
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Ask the core to end requests; their last outputs still come. No error when it is gone."""
+        known = self._bursts.unfinished(request_ids)
         with self._lock:
-            known = [request_id for request_id in request_ids if request_id in self._bursts]
             if self._error is not None or not known:
                 return
             self._outbox.append(encode(Cancel(known)))
@@ -236,12 +200,12 @@ class Connection:
                 sent = now
                 self._beat()
             self._flush(dealer)
-        if self._bursts:
-            self._post(Cancel(list(self._bursts)))
+        if len(self._bursts):
+            self._post(Cancel(self._bursts.unfinished()))
         self._flush(dealer)
 
     def _busy(self) -> bool:
-        return bool(self._bursts or self._pings)
+        return bool(len(self._bursts) or self._pings)
 
     def _beat_s(self) -> float:
         return self._ping_interval_s if self._welcome.done() else _HELLO_INTERVAL_S
@@ -287,7 +251,7 @@ class Connection:
                 return
             message = decode_core(frames[-1])
             if isinstance(message, Outputs):
-                self._hand_out(message.outputs)
+                self._bursts.hand_out(message.outputs)
             elif isinstance(message, NeedGrammar):
                 self._send_grammars(message.hashes)
             elif isinstance(message, Pong):
@@ -303,24 +267,9 @@ class Connection:
         if self._welcome.done() and epoch != self._welcome.result().epoch:
             raise unavailable("the engine has restarted")
 
-    def _hand_out(self, outputs: list[Output]) -> None:
-        shares: dict[int, tuple[Burst, list[Output]]] = {}
-        with self._lock:
-            for output in outputs:
-                burst = self._bursts.get(output.request_id)
-                if burst is None:
-                    continue
-                shares.setdefault(id(burst), (burst, []))[1].append(output)
-                if output.finish is not None:
-                    del self._bursts[output.request_id]
-        for burst, share in shares.values():
-            burst.deliver(share)
-
     def _send_grammars(self, hashes: list[str]) -> None:
-        with self._lock:
-            bursts = list({id(burst): burst for burst in self._bursts.values()}.values())
         for wanted in hashes:
-            table = next((b.grammars[wanted] for b in bursts if wanted in b.grammars), None)
+            table = self._bursts.table(wanted)
             if table is not None:  # Else its requests were cancelled meanwhile.
                 self._post(GrammarTable(hash=wanted, table=table))
 
@@ -332,30 +281,19 @@ class Connection:
             answer.set_result(pong.stats)
 
     def _reject(self, rejected: Rejected) -> None:
-        try:
-            reason = EngineReason(rejected.reason)
-        except ValueError:
-            reason = EngineReason.ENGINE_ERROR
-        error = EngineError(reason, rejected.message)
         if not rejected.request_ids:
-            raise error
-        with self._lock:
-            found = [self._bursts.pop(i) for i in rejected.request_ids if i in self._bursts]
-        for burst in {id(burst): burst for burst in found}.values():
-            burst.fail(error)
+            raise error_of(rejected)
+        self._bursts.reject(rejected)
 
     def _die(self, error: EngineError) -> None:
         with self._lock:
             self._error = error
-            bursts = list({id(burst): burst for burst in self._bursts.values()}.values())
             pings = list(self._pings.values())
-            self._bursts.clear()
             self._pings.clear()
             self._outbox.clear()
         if not self._welcome.done():
             self._welcome.set_exception(error)
-        for burst in bursts:
-            burst.fail(error)
+        self._bursts.fail_all(error)
         for ping in pings:
             ping.set_exception(error)
         self._wake_in.close()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pagemill._core import Grammar, Plan
 
 from ..protocol import SamplingParams

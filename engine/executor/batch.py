@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pagemill._core import Grammar, GrammarRows
 
-from ..protocol import SamplingParams
 from ..counter_rng import uniforms
+from ..protocol import SamplingParams
 
 _I32 = NDArray[np.int32]
 

@@ -1,0 +1,179 @@
+"""From a config to a core: model, memory, scheduler, executor. Torch is imported only if needed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pagemill import _core
+
+from .config import DTYPES, EngineConfig
+from .core import EngineCore
+from .errors import EngineError, EngineReason
+from .executor.base import Executor
+from .executor.batch import Batch
+from .executor.fake import FakeExecutor
+from .grammar_store import GrammarStore
+from .model.config import ModelConfig
+from .sizing import Sizes, choose_sizes, free_memory
+from .store import ModelFiles, resolve
+from .tokenizer import Tokenizer
+from .vocabulary import FAKE_MODEL, Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger(__name__)
+
+_FAKE_MODEL_LEN = 8192
+_FAKE_BYTES_PER_BLOCK = 64 * 1024
+# A scheduler keeps so many blocks for requests that run when it admits another one.
+_WATERMARK_SHARE = 0.01
+
+
+def build_core(config: EngineConfig) -> EngineCore:
+    """Load the model and return an engine core; EngineError: CONFIG_INVALID, MODEL_INVALID."""
+    config.check()
+    if config.model == FAKE_MODEL:
+        if config.executor not in ("auto", "fake"):
+            raise _invalid("--model fake runs with --executor fake")
+        return _fake(config, FAKE_MODEL, Vocabulary.of_bytes(), _FAKE_MODEL_LEN)
+    files = resolve(config.model)
+    vocabulary = Vocabulary.of(Tokenizer.load(files.directory))
+    model = ModelConfig.load(files.directory)
+    if vocabulary.size > model.vocab_size:
+        raise EngineError(
+            EngineReason.MODEL_INVALID,
+            f"the tokenizer has {vocabulary.size} tokens, the model {model.vocab_size} embeddings",
+        )
+    if config.executor == "fake":
+        return _fake(config, files.name, vocabulary, model.max_position)
+    return _real(config, files, vocabulary, model)
+
+
+def _fake(config: EngineConfig, name: str, vocabulary: Vocabulary, model_len: int) -> EngineCore:
+    sizes = choose_sizes(
+        config,
+        model_len=model_len,
+        bytes_per_block=_FAKE_BYTES_PER_BLOCK,
+        free_bytes=free_memory(),
+        on_cpu=True,
+    )
+    executor = FakeExecutor(
+        _batch(config, sizes, vocabulary),
+        sizes.num_blocks,
+        vocabulary.eos_ids,
+        config.fake_step_ms / 1000,
+    )
+    return assemble(config, name, sizes, vocabulary, executor)
+
+
+def _real(
+    config: EngineConfig, files: ModelFiles, vocabulary: Vocabulary, model: ModelConfig
+) -> EngineCore:
+    import torch
+
+    from .executor.cpu import CpuExecutor
+    from .executor.torch import TorchExecutor
+    from .model.attention import KVCache
+    from .model.decoder import load_decoder
+
+    device = _device(config)
+    on_cpu = device.type == "cpu"
+    dtype = _dtype(config, device)
+    native = config.executor != "torch" and on_cpu and dtype == torch.float32
+    if config.executor == "cpu" and not native:
+        raise _invalid("--executor cpu runs fp32 on the CPU: use --executor torch")
+    torch.set_num_threads(config.num_threads())
+    _core.set_num_threads(config.num_threads())
+    decoder = load_decoder(files, dtype=dtype, device=device)
+    sizes = choose_sizes(
+        config,
+        model_len=model.max_position,
+        bytes_per_block=KVCache.bytes_per_block(model, config.block_size, dtype),
+        free_bytes=free_memory() if on_cpu else torch.cuda.mem_get_info(device)[0],
+        on_cpu=on_cpu,
+    )
+    cache = KVCache.allocate(model, sizes.num_blocks, config.block_size, dtype, device)
+    kind = CpuExecutor if native else TorchExecutor
+    executor = kind(_batch(config, sizes, vocabulary), decoder, cache)
+    return assemble(config, files.name, sizes, vocabulary, executor)
+
+
+def _batch(config: EngineConfig, sizes: Sizes, vocabulary: Vocabulary) -> Batch:
+    return Batch(
+        config.max_num_seqs,
+        sizes.blocks_per_seq,
+        config.block_size,
+        vocabulary.size,
+        seed=config.seed,
+    )
+
+
+def assemble(
+    config: EngineConfig, model: str, sizes: Sizes, vocabulary: Vocabulary, executor: Executor
+) -> EngineCore:
+    """Put a core around an executor."""
+
+    def make_scheduler() -> _core.Scheduler:
+        return _core.Scheduler(
+            _core.SchedulerConfig(
+                num_blocks=sizes.num_blocks,
+                block_size=config.block_size,
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                max_model_len=sizes.max_model_len,
+                enable_prefix_caching=config.enable_prefix_caching,
+                enable_chunked_prefill=config.enable_chunked_prefill,
+                long_prefill_token_threshold=config.long_prefill_token_threshold,
+                policy=config.scheduling_policy,
+                watermark_blocks=int(sizes.num_blocks * _WATERMARK_SHARE),
+                max_waiting_requests=config.max_waiting_requests,
+                max_waiting_tokens=config.max_waiting_tokens,
+            )
+        )
+
+    try:
+        make_scheduler()
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    _log.info(
+        "model %s, %d KV blocks of %d tokens, requests of %d tokens",
+        model,
+        sizes.num_blocks,
+        config.block_size,
+        sizes.max_model_len,
+    )
+    trie = _core.TokenTrie(vocabulary.tokens, vocabulary.eos_ids)
+    return EngineCore(
+        config,
+        model=model,
+        max_model_len=sizes.max_model_len,
+        num_blocks=sizes.num_blocks,
+        vocabulary=vocabulary,
+        grammars=GrammarStore(trie, config.grammar_cache_bytes),
+        executor=executor,
+        make_scheduler=make_scheduler,
+    )
+
+
+def _device(config: EngineConfig) -> torch.device:
+    import torch
+
+    available = torch.cuda.is_available()
+    if config.device == "cuda" and not available:
+        raise _invalid("--device cuda: torch finds no CUDA device")
+    return torch.device("cuda" if available and config.device != "cpu" else "cpu")
+
+
+def _dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+    import torch
+
+    name = DTYPES[config.dtype]
+    if name == "auto":
+        name = "fp32" if device.type == "cpu" else "bf16"
+    return torch.float32 if name == "fp32" else torch.bfloat16
+
+
+def _invalid(message: str) -> EngineError:
+    return EngineError(EngineReason.CONFIG_INVALID, message)

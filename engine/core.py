@@ -1,0 +1,321 @@
+"""The engine without its transport: messages in, steps, messages out. One thread's own.
+
+What comes from outside is checked here; whatever is wrong with a message or a request is answered
+with a reason and costs nothing but itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+
+from pagemill._core import Refusal, Scheduler
+
+from .admission import make_entry, refused
+from .config import EngineConfig
+from .errors import EngineError, EngineReason
+from .executor.base import Executor
+from .grammar_store import GrammarStore
+from .metrics import EngineCounters
+from .parking import Parking
+from .protocol import (
+    Cancel,
+    ClientMessage,
+    CoreMessage,
+    EngineStats,
+    GrammarTable,
+    Hello,
+    NeedGrammar,
+    Output,
+    Outputs,
+    Ping,
+    Pong,
+    Rejected,
+    Request,
+    Submit,
+    Welcome,
+)
+from .request_book import Entry, RequestBook, Verdict
+from .stepper import Progress, Stepper
+from .vocabulary import Vocabulary
+
+_log = logging.getLogger(__name__)
+
+TICK_S = 2.0  # how often clients are looked after
+# Beyond the batch itself, so many waiting requests keep it full while clients answer.
+_QUEUE_AHEAD = 0.5
+
+
+class EngineCore:
+    """An engine over an executor. `make_scheduler` gives a fresh scheduler of `num_blocks`."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        model: str,
+        max_model_len: int,
+        num_blocks: int,
+        vocabulary: Vocabulary,
+        grammars: GrammarStore,
+        executor: Executor,
+        make_scheduler: Callable[[], Scheduler],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.info = Welcome(
+            model=model,
+            tokenizer_hash=vocabulary.hash,
+            max_model_len=max_model_len,
+            vocab_size=vocabulary.size,
+            max_num_seqs=config.max_num_seqs,
+            epoch=uuid.uuid4().hex,
+        )
+        self._config = config
+        self._num_blocks = num_blocks
+        self._eos_ids = vocabulary.eos_ids
+        self._executor = executor
+        self._clock = clock
+        self._counters = EngineCounters()
+        self._book = RequestBook()
+        self._grammars = grammars
+        self._parking = Parking()
+        self._stepper = Stepper(make_scheduler, executor, self._book, self._counters, clock)
+        self._next_number = 1
+        self._closed: EngineError | None = None
+        self._heard: dict[bytes, float] = {}  # of clients with requests
+        self._ticked = clock()
+        self._stepped = clock()
+        self._messages: list[tuple[bytes, CoreMessage]] = []
+        self._outputs: dict[bytes, list[Output]] = {}
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def handle(self, client: bytes, message: ClientMessage) -> None:
+        """Take a message of a client; answers wait in `take`."""
+        if client in self._heard:
+            self._heard[client] = self._clock()
+        if isinstance(message, Submit):
+            self._submit(client, message)
+        elif isinstance(message, Cancel):
+            for request_id in message.request_ids:
+                entry = self._book.find(client, request_id)
+                if entry is not None:
+                    self._cancel(entry, Verdict("cancelled", EngineReason.CANCELLED))
+        elif isinstance(message, GrammarTable):
+            self._take_table(client, message)
+        elif isinstance(message, Ping):
+            self._messages.append((client, Pong(message.nonce, self.stats(), self.info.epoch)))
+        elif isinstance(message, Hello):
+            self._messages.append((client, self.info))
+
+    def gone(self, client: bytes) -> None:
+        """A client can't be reached any more: its requests end."""
+        self._heard.pop(client, None)
+        for entry in self._book.of_client(client):
+            self._cancel(entry, Verdict("cancelled", EngineReason.CANCELLED, "the client is gone"))
+
+    def close(self, error: EngineError) -> None:
+        """Take no more requests; each is answered with `error`. What runs goes on."""
+        self._closed = error
+
+    def end_all(self, error: EngineError) -> None:
+        """End every request with `error`."""
+        verdict = Verdict("error", error.reason, str(error))
+        for entry in self._book:
+            self._finish(entry, verdict, ())
+
+    def take(self) -> list[tuple[bytes, CoreMessage]]:
+        """Return and forget what is to be sent; the outputs of a client are one message."""
+        messages, self._messages = self._messages, []
+        outputs, self._outputs = self._outputs, {}
+        messages.extend((client, Outputs(share)) for client, share in outputs.items())
+        return messages
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step has anything to do."""
+        return len(self._book) > len(self._parking)
+
+    @property
+    def has_requests(self) -> bool:
+        return len(self._book) > 0
+
+    def step(self) -> bool:
+        """Run a step; False when nothing could be done."""
+        progress = self._stepper.step()
+        self._stepped = self._clock()
+        for item in progress or ():
+            self._report(item)
+        return progress is not None
+
+    def tick(self) -> None:
+        """Look after clients and parked requests; cheap when called often."""
+        now = self._clock()
+        if now - self._ticked < TICK_S:
+            return
+        self._ticked = now
+        for entry, verdict in self._parking.overdue(now):
+            self._finish(entry, verdict, ())
+        for client in self._book.clients():
+            if now - self._heard.get(client, now) > self._config.client_timeout_s:
+                _log.warning("a client was silent for too long: its requests are cancelled")
+                self.gone(client)
+            else:
+                # Reaching it is the test; it tells the client that the loop goes round, too.
+                self._outputs.setdefault(client, [])
+
+    def stats(self) -> EngineStats:
+        scheduler = self._stepper.scheduler
+        running, parked = scheduler.num_running(), len(self._parking)
+        waiting = scheduler.num_waiting() + parked
+        counters = self._counters.snapshot(scheduler.stats(), self._executor.counters())
+        counters["num_grammars"] = len(self._grammars)
+        room = int(self._config.max_num_seqs * (1 + _QUEUE_AHEAD)) - running - waiting
+        return EngineStats(
+            running=running,
+            waiting=waiting,
+            free_blocks=scheduler.num_free_blocks(),
+            total_blocks=self._num_blocks,
+            credit=0 if self._closed else max(0, room),
+            last_step_age_s=self._clock() - self._stepped if self.busy else 0.0,
+            counters=counters,
+        )
+
+    # --- the life of a request --------------------------------------------------------------------
+
+    def _submit(self, client: bytes, message: Submit) -> None:
+        error = self._closed
+        if error is None and message.tokenizer_hash != self.info.tokenizer_hash:
+            error = EngineError(
+                EngineReason.TOKENIZER_MISMATCH,
+                f"the prompts were tokenised for another model than {self.info.model}",
+            )
+        if error is not None:
+            self._counters.messages_rejected += 1
+            ids = [request.request_id for request in message.requests]
+            self._messages.append((client, Rejected(error.reason, str(error), ids)))
+            return
+        missing: dict[str, None] = {}
+        for request in message.requests:
+            try:
+                self._admit(client, request, missing)
+            except EngineError as refusal:
+                self._refuse(client, request.request_id, refusal)
+        if missing:
+            self._messages.append((client, NeedGrammar(list(missing))))
+
+    def _admit(self, client: bytes, request: Request, missing: dict[str, None]) -> None:
+        if self._book.find(client, request.request_id) is not None:
+            raise EngineError(
+                EngineReason.MESSAGE_INVALID, f"request id {request.request_id} is in use"
+            )
+        now = self._clock()
+        entry = make_entry(
+            self._next_number, client, request, self.info.vocab_size, self._eos_ids, now
+        )
+        self._next_number += 1
+        if request.grammar is not None:
+            entry.grammar = self._grammars.acquire(request.grammar)
+            if entry.grammar is None:
+                self._park(entry)
+                missing[request.grammar] = None
+                return
+        self._queue(entry)
+
+    def _park(self, entry: Entry) -> None:
+        waiting = self._stepper.scheduler.num_waiting() + len(self._parking)
+        if waiting >= self._config.max_waiting_requests:
+            raise EngineError(EngineReason.OVERLOADED, "too many requests wait: retry later")
+        if self._parking.tokens + len(entry.prompt) > self._config.max_waiting_tokens:
+            raise EngineError(EngineReason.OVERLOADED, "too many prompt tokens wait: retry later")
+        self._enter(entry)
+        self._parking.add(entry)
+
+    def _enter(self, entry: Entry) -> None:
+        self._book.add(entry)
+        self._heard.setdefault(entry.client, entry.arrival)
+
+    def _queue(self, entry: Entry) -> None:
+        """Hand an entry to the scheduler; EngineError, and no trace of it, when that refuses."""
+        try:
+            code = self._stepper.add(entry)
+        except (ValueError, OverflowError) as error:
+            code, why = -1, str(error)
+        if code != Refusal.NONE:
+            self._let_go(entry)
+            if code == -1:
+                raise EngineError(EngineReason.MESSAGE_INVALID, why)
+            raise refused(
+                code,
+                len(entry.prompt),
+                entry.request.sampling.max_tokens,
+                self.info.max_model_len,
+            )
+        if self._book.get(entry.number) is None:
+            self._enter(entry)
+
+    def _take_table(self, client: bytes, message: GrammarTable) -> None:
+        if not self._parking.wants(message.hash):
+            return
+        self._counters.grammars_received += 1
+        try:
+            self._grammars.put(message.hash, message.table)
+        except EngineError as error:
+            # Only the sender's requests: another client may hold a sound table.
+            verdict = Verdict("error", error.reason, str(error))
+            for entry in self._parking.take(message.hash, client):
+                self._finish(entry, verdict, ())
+            return
+        for entry in self._parking.take(message.hash):
+            entry.grammar = self._grammars.acquire(message.hash)
+            try:
+                self._queue(entry)
+            except EngineError as error:
+                self._finish(entry, Verdict("error", error.reason, str(error)), ())
+
+    def _cancel(self, entry: Entry, verdict: Verdict) -> None:
+        if entry.queued:
+            entry.verdict = entry.verdict or verdict
+            self._stepper.scheduler.cancel(entry.number)
+        else:
+            self._finish(entry, verdict, ())
+
+    def _report(self, item: Progress) -> None:
+        entry, verdict = item.entry, item.verdict
+        if item.token_ids:
+            self._counters.generation_tokens += len(item.token_ids)
+            if not entry.first_token_s:
+                entry.first_token_s = self._clock() - entry.arrival
+                self._counters.prompt_tokens += len(entry.prompt)
+        tokens = tuple(item.token_ids)
+        if verdict is not None:
+            if verdict.finish == "stop" and tokens and tokens[-1] in entry.stop_ids:
+                tokens = tokens[:-1]  # The stop token itself is counted, not handed out.
+            self._finish(entry, verdict, tokens)
+        else:
+            output = Output(entry.request.request_id, tokens, first_token_s=entry.first_token_s)
+            self._outputs.setdefault(entry.client, []).append(output)
+
+    def _finish(self, entry: Entry, verdict: Verdict, tokens: tuple[int, ...]) -> None:
+        self._counters.finished[verdict.finish] += 1
+        output = entry.last_output(verdict, tokens, self._clock())
+        self._outputs.setdefault(entry.client, []).append(output)
+        self._book.remove(entry)
+        self._parking.remove(entry)
+        self._let_go(entry)
+        if not self._book.of_client(entry.client):
+            self._heard.pop(entry.client, None)
+
+    def _let_go(self, entry: Entry) -> None:
+        if entry.grammar is not None and entry.request.grammar is not None:
+            entry.grammar = None
+            self._grammars.release(entry.request.grammar)
+
+    def _refuse(self, client: bytes, request_id: str, error: EngineError) -> None:
+        self._counters.refused[error.reason] += 1
+        output = Output(request_id, finish="error", reason=error.reason, message=str(error))
+        self._outputs.setdefault(client, []).append(output)

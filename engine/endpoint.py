@@ -1,0 +1,86 @@
+"""Where an engine listens: a socket file that only its owner reaches, or a loopback port."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .errors import EngineError, EngineReason
+
+
+def _refused(message: str) -> EngineError:
+    return EngineError(EngineReason.CONFIG_INVALID, message)
+
+
+@contextlib.contextmanager
+def claim(endpoint: str) -> Iterator[None]:
+    """Hold an endpoint for this process; EngineError(CONFIG_INVALID) when it can't be had.
+
+    For `ipc://PATH` the folder is made with mode 0700 if need be, and refused when others may
+    enter it; a socket file that nobody answers on is removed, now and in the end.
+    """
+    if endpoint.startswith("tcp://"):
+        _check_loopback(endpoint)
+        yield
+        return
+    if not endpoint.startswith("ipc://"):
+        raise _refused(f"the endpoint {endpoint} is neither ipc:// nor tcp:// on loopback")
+    path = Path(endpoint.removeprefix("ipc://"))
+    if not path.is_absolute():
+        raise _refused(f"the socket path {path} must be absolute")
+    if len(os.fsencode(path)) > 107:
+        raise _refused(f"the socket path has more than 107 bytes: {path}")
+    _make_private(path.parent)
+    # The lock outlives no process, so a file without a holder is stale.
+    lock = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise _refused(f"another engine serves {endpoint}") from None
+        if path.exists() and _answers(path):
+            raise _refused(f"another process serves {endpoint}")
+        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _check_loopback(endpoint: str) -> None:
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise _refused(f"{endpoint}: plain tcp is served on loopback only")
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise _refused(f"the socket's folder {folder} can't be used: {error.strerror}") from None
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise _refused(f"the socket's folder {folder} must be yours alone (mode 0700)")
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,55 @@
+"""Counters of an engine, under the names that vLLM's users know where there is one."""
+
+from __future__ import annotations
+
+import collections
+
+_SCHEDULER_NAMES = {
+    "preemptions": "num_preemptions",
+    "prefix_queries": "prefix_cache_queries",
+    "prefix_hits": "prefix_cache_hits",
+}
+
+
+class EngineCounters:
+    """Everything only grows; times are microseconds."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0  # of started requests
+        self.generation_tokens = 0
+        self.steps = 0
+        self.step_tokens = 0  # computed in steps, prompts and completions
+        self.plan_us = 0
+        self.execute_us = 0
+        self.commit_us = 0
+        self.failed_steps = 0
+        self.resets = 0
+        self.grammars_received = 0
+        self.messages_rejected = 0
+        self.finished: collections.Counter[str] = collections.Counter()
+        self.refused: collections.Counter[str] = collections.Counter()
+        self._past: collections.Counter[str] = collections.Counter()
+
+    def step(self, tokens: int, plan_s: float, execute_s: float, commit_s: float) -> None:
+        """Count a step and where its time went."""
+        self.steps += 1
+        self.step_tokens += tokens
+        self.plan_us += int(plan_s * 1e6)
+        self.execute_us += int(execute_s * 1e6)
+        self.commit_us += int(commit_s * 1e6)
+
+    def keep(self, scheduler: dict[str, int]) -> None:
+        """Take over the counters of a scheduler that is replaced."""
+        self._past.update(scheduler)
+
+    def snapshot(self, scheduler: dict[str, int], executor: dict[str, int]) -> dict[str, int]:
+        """All counters by name, with those of scheduler and executor."""
+        names = [name for name, value in vars(self).items() if isinstance(value, int)]
+        counters = {name: int(getattr(self, name)) for name in names}
+        for reason, count in self.finished.items():
+            counters[f"requests_finished_{reason}"] = count
+        for reason, count in self.refused.items():
+            counters[f"requests_refused_{reason}"] = count
+        for name, count in scheduler.items():
+            counters[_SCHEDULER_NAMES.get(name, name)] = count + self._past[name]
+        return counters | executor

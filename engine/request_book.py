@@ -1,0 +1,100 @@
+"""The requests that the core has accepted and not yet answered to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from pagemill._core import Grammar
+
+from .executor.base import SlotStart
+from .protocol import FinishReason, Output, Request, Usage
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a request ended, in the words of an Output."""
+
+    finish: FinishReason
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request on its way. `number` is its id towards the scheduler."""
+
+    number: int
+    client: bytes
+    request: Request
+    prompt: NDArray[np.int32]
+    stop_ids: frozenset[int]
+    arrival: float
+    deadline: float
+    grammar: Grammar | None = None
+    output_ids: list[int] = field(default_factory=list)
+    cached_tokens: int | None = None  # of the prompt, when it first started
+    first_token_s: float = 0.0
+    queued: bool = False  # with the scheduler; else it waits for its grammar
+    verdict: Verdict | None = None  # decided already; stands instead of what the scheduler says
+
+    def start(self, slot: int) -> SlotStart:
+        """What the executor needs when the request takes a slot."""
+        return SlotStart(slot, self.request.sampling, self.grammar, self.output_ids)
+
+    def last_output(self, verdict: Verdict, token_ids: tuple[int, ...], now: float) -> Output:
+        """The Output that ends the request."""
+        return Output(
+            request_id=self.request.request_id,
+            token_ids=token_ids,
+            finish=verdict.finish,
+            reason=verdict.reason,
+            message=verdict.message,
+            usage=Usage(
+                prompt_tokens=len(self.prompt),
+                cached_tokens=self.cached_tokens or 0,
+                completion_tokens=len(self.output_ids),
+            ),
+            first_token_s=self.first_token_s,
+            finished_s=now - self.arrival,
+        )
+
+
+class RequestBook:
+    """Entries by the scheduler's number and by the client's id."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._of_client: dict[bytes, dict[str, Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
+
+    def add(self, entry: Entry) -> None:
+        self._entries[entry.number] = entry
+        self._of_client.setdefault(entry.client, {})[entry.request.request_id] = entry
+
+    def remove(self, entry: Entry) -> None:
+        del self._entries[entry.number]
+        own = self._of_client[entry.client]
+        del own[entry.request.request_id]
+        if not own:
+            del self._of_client[entry.client]
+
+    def get(self, number: int) -> Entry | None:
+        return self._entries.get(number)
+
+    def find(self, client: bytes, request_id: str) -> Entry | None:
+        return self._of_client.get(client, {}).get(request_id)
+
+    def of_client(self, client: bytes) -> list[Entry]:
+        return list(self._of_client.get(client, {}).values())
+
+    def clients(self) -> list[bytes]:
+        """Clients with unfinished requests."""
+        return list(self._of_client)
