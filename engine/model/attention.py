@@ -14,9 +14,8 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
 from pagemill import _core
+from torch import Tensor
 
 from .config import ModelConfig
 

@@ -102,14 +102,14 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """A whole model. Build it with `load_decoder`; its parameters never want gradients."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, rotary: Rotary) -> None:
         super().__init__()
         self.config = config
+        self.rotary = rotary
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.rotary = Rotary(config)
 
     @torch.inference_mode()
     def forward(
@@ -138,8 +138,8 @@ def load_decoder(
     """Read a model from disk; EngineError(MODEL_INVALID) where files and decoder don't fit."""
     config = ModelConfig.load(files.directory)
     weights = load_weights(files, config, dtype=dtype, device=device)
-    with torch.device("meta"):
-        decoder = Decoder(config)
+    rotary = Rotary(config, device)
+    with torch.device("meta"):  # no memory for parameters that are replaced at once
+        decoder = Decoder(config, rotary)
     decoder.load_state_dict(weights, strict=True, assign=True)
-    decoder.rotary = Rotary(config, device)
     return decoder.requires_grad_(False).eval()
