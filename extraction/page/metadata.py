@@ -1,0 +1,280 @@
+"""What a page says of itself in markup: JSON-LD, microdata, OpenGraph, meta tags.
+
+All of it is reduced to short `key: value` entries, the same for every syntax. Each entry keeps
+the path of the value it shows, so that a record's value can be traced to it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from selectolax.lexbor import LexborHTMLParser
+
+from . import jsonld, microdata
+from .limits import PageLimits
+
+_MAX_ENTRIES = 160
+_MAX_VALUE = 600
+_MAX_PER_KEY = 60
+_MAX_THINGS = 8
+_MAX_DEPTH = 6
+
+# Things that describe the site and its furniture, not what the page is about.
+_FURNITURE = frozenset(
+    "WebSite WebPage BreadcrumbList SearchAction ImageObject SiteNavigationElement WPHeader "
+    "WPFooter WPSideBar ListItem ItemList CollectionPage SearchResultsPage ReadAction ViewAction "
+    "Comment Review VideoObject Table SpeakableSpecification UserComments Blog".split()
+)
+# The page's own subject goes before who publishes it.
+_PUBLISHERS = frozenset("Organization Person Corporation NewsMediaOrganization OnlineStore".split())
+_SKIPPED_KEYS = frozenset(
+    "@context @id @type potentialAction review reviews mainEntityOfPage mainEntity isPartOf "
+    "breadcrumb logo interactionStatistic comment articleBody reviewBody video thumbnail "
+    "thumbnailUrl speakable hasMerchantReturnPolicy shippingDetails copyrightHolder "
+    "subjectOf image.width image.height isRelatedTo isSimilarTo relatedLink "
+    "itemListElement".split()
+)
+_META_KEYS = {
+    "og:title": "title",
+    "og:description": "description",
+    "og:site_name": "site",
+    "og:type": "type",
+    "og:url": "url",
+    "og:image": "image",
+    "og:locale": "locale",
+    "og:price:amount": "price",
+    "og:price:currency": "currency",
+    "product:price:amount": "price",
+    "product:price:currency": "currency",
+    "product:sale_price:amount": "sale price",
+    "product:sale_price:currency": "currency",
+    "product:brand": "brand",
+    "product:availability": "availability",
+    "product:condition": "condition",
+    "product:retailer_item_id": "sku",
+    "article:published_time": "published",
+    "article:modified_time": "modified",
+    "article:author": "author",
+    "article:section": "section",
+    "article:tag": "tag",
+    "book:author": "author",
+    "book:isbn": "isbn",
+    "book:release_date": "published",
+    "twitter:title": "title",
+    "twitter:description": "description",
+    "description": "description",
+    "author": "author",
+    "keywords": "keywords",
+    "date": "published",
+    "pubdate": "published",
+    "publish-date": "published",
+    "dc.title": "title",
+    "dc.creator": "author",
+    "dc.date": "published",
+    "dcterms.created": "published",
+    "dc.date.issued": "published",
+    "citation_author": "author",
+    "citation_publication_date": "published",
+    "parsely-author": "author",
+    "parsely-pub-date": "published",
+    "sailthru.author": "author",
+    "sailthru.date": "published",
+}
+_SCHEMA_ORG = re.compile(r"^https?://(?:www\.)?schema\.org/(\w+)$")
+_TAGS = re.compile(r"<[^<>]{1,200}>")
+
+
+@dataclass(frozen=True)
+class MetadataEntry:
+    """One fact: `path` is where it stands, e.g. "jsonld/0/offers/price" or "meta/og:title"."""
+
+    key: str
+    value: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """A page's metadata; `things` are its JSON-LD and microdata objects as they were read."""
+
+    entries: list[MetadataEntry] = field(default_factory=list)
+    things: list[dict[str, Any]] = field(default_factory=list)
+    title: str = ""
+    language: str = ""
+    canonical_url: str = ""
+    base_url: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the block as `key: value` lines; values of one key share a line."""
+        grouped: dict[str, list[str]] = {}
+        for entry in self.entries:
+            grouped.setdefault(entry.key, []).append(entry.value)
+        return [f"{key}: {'; '.join(values)}" for key, values in grouped.items()]
+
+
+def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
+    """Return the metadata of a parsed page; what can't be read is left out."""
+    things: list[tuple[str, dict[str, Any]]] = []
+    chars = 0
+    for script in tree.css("script"):
+        script_type = (script.attributes.get("type") or "").strip().lower()
+        text = script.text()
+        if not text or chars + len(text) > 10 * limits.max_metadata_chars:
+            continue
+        if script_type.startswith("application/ld+json"):
+            read = jsonld.read_script(text)
+        elif "__next_s" in text and "ld+json" in text:
+            read = jsonld.read_pushes(text)
+        else:
+            continue
+        chars += len(text)
+        things.extend((f"jsonld/{len(things) + i}", thing) for i, thing in enumerate(read))
+    if tree.root is not None and tree.css_first("[itemscope]") is not None:
+        items = microdata.read_items(tree.root)
+        things.extend((f"microdata/{i}", thing) for i, thing in enumerate(items))
+    collector = _Collector()
+    title = _head(tree, collector)
+    for path, thing in _ordered(things):
+        collector.thing(thing, path)
+    canonical = tree.css_first("link[rel~=canonical]")
+    base = tree.css_first("base[href]")
+    root = tree.css_first("html")
+    return Metadata(
+        entries=collector.entries,
+        things=[thing for _, thing in things],
+        title=title,
+        language=(root.attributes.get("lang") or "").strip() if root is not None else "",
+        canonical_url=(canonical.attributes.get("href") or "").strip() if canonical else "",
+        base_url=(base.attributes.get("href") or "").strip() if base else "",
+    )
+
+
+def _head(tree: LexborHTMLParser, collector: _Collector) -> str:
+    element = tree.css_first("head > title") or tree.css_first("title")
+    title = _one_line(element.text()) if element is not None else ""
+    collector.add("title", title, "title")
+    for meta in tree.css("meta"):
+        attributes = meta.attributes
+        name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
+        key = _META_KEYS.get(name)
+        if key is not None:
+            collector.add(key, attributes.get("content") or "", f"meta/{name}")
+    canonical = tree.css_first("link[rel~=canonical]")
+    if canonical is not None:
+        collector.add("url", canonical.attributes.get("href") or "", "link/canonical")
+    return title
+
+
+def _ordered(things: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    wanted = [entry for entry in things if not _types(entry[1]) & _FURNITURE]
+    wanted.sort(key=lambda entry: bool(_types(entry[1]) & _PUBLISHERS))
+    return wanted[:_MAX_THINGS]
+
+
+def _types(thing: dict[str, Any]) -> set[str]:
+    stated = thing.get("@type")
+    names = stated if isinstance(stated, list) else [stated]
+    return {str(name).rpartition("/")[2] for name in names if name}
+
+
+class _Collector:
+    """Gathers entries, each value once for its key, within bounds."""
+
+    def __init__(self) -> None:
+        self.entries: list[MetadataEntry] = []
+        self._values: dict[str, set[str]] = {}
+
+    def add(self, key: str, value: str, path: str) -> None:
+        if "&" in value:
+            value = html.unescape(value)
+        if "<" in value:
+            value = _TAGS.sub(" ", value)
+        value = _one_line(value)
+        if schema_org := _SCHEMA_ORG.match(value):
+            value = schema_org[1]
+        if len(value) > _MAX_VALUE:
+            value = value[:_MAX_VALUE].rpartition(" ")[0] + " ..."
+        known = self._values.setdefault(key, set())
+        if (
+            value
+            and value not in known
+            and len(known) < _MAX_PER_KEY
+            and len(self.entries) < _MAX_ENTRIES
+        ):
+            known.add(value)
+            self.entries.append(MetadataEntry(key, value, path))
+
+    def thing(self, thing: dict[str, Any], path: str) -> None:
+        """Add all facts of a JSON-LD object."""
+        types = sorted(_types(thing))
+        if types:
+            self.add("type", types[0], f"{path}/@type")
+        for key, value, at in _facts(thing, path):
+            if len(self.entries) >= _MAX_ENTRIES:
+                break
+            self.add(key, value, at)
+
+
+def _facts(thing: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (key, value, path) of each scalar of a thing, in document order."""
+    waiting: list[tuple[str, Any, str, int]] = [("", thing, path, 0)]
+    while waiting:
+        key, value, at, depth = waiting.pop()
+        if isinstance(value, dict):
+            inner = _inner(value, key)
+            if depth < _MAX_DEPTH:
+                waiting.extend(
+                    (name, item, f"{at}/{part}", depth + 1) for part, name, item in reversed(inner)
+                )
+        elif isinstance(value, list):
+            items = value[:1] if key.endswith("image") else value[:_MAX_PER_KEY]
+            if depth < _MAX_DEPTH:
+                waiting.extend(
+                    (key, item, f"{at}/{i}", depth + 1)
+                    for i, item in reversed(list(enumerate(items)))
+                )
+        elif value is not None and key:
+            yield key, _scalar(value), at
+
+
+def _inner(value: dict[str, Any], key: str) -> list[tuple[str, str, Any]]:
+    """The facts of an object as (part of the path, key, value).
+
+    An object that is little more than a name or a text stands for it.
+    """
+    if "@value" in value:
+        return [("@value", key, value["@value"])]
+    kinds = _types(value)
+    if key and "PropertyValue" in kinds and "name" in value and "value" in value:
+        name = value["name"]
+        if key.endswith("ngredient"):
+            return [("value", key, f"{_scalar(value['value'])} {_scalar(name)}")]
+        return [("value", f"{_scalar(name)}"[:60], value["value"])]
+    if kinds & {"HowToStep", "HowToDirection", "HowToTip"} and value.get("text"):
+        return [("text", key, value["text"])]
+    if "HowToSection" in kinds:
+        return [("itemListElement", key, value.get("itemListElement"))]
+    if key.endswith("image") and (url := value.get("url") or value.get("contentUrl")):
+        return [("url", key, url)]
+    prefix = f"{key}." if key else ""
+    facts: list[tuple[str, str, Any]] = []
+    for part, item in value.items():
+        if part in _SKIPPED_KEYS:
+            continue
+        name = key if key and part == "name" else prefix + part
+        facts.append((str(part), name, item))
+    return facts
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
