@@ -25,7 +25,7 @@ from .walk import children, escape, resolve, subschemas
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64
-MAX_NODES = 20_000
+MAX_NODES = 5_000
 MAX_ENUM = 1_000
 # Nodes after every `$ref` has been replaced by what it points to.
 MAX_EXPANDED_NODES = 50_000
@@ -194,9 +194,16 @@ def _check_subschemas(schema: dict[str, Any]) -> None:
                 at=f"{at}/$id",
                 advice="keep $id at the top and refer by JSON pointer",
             )
-        ref = subschema.get("$ref")
-        if ref is not None:
-            _check_ref(schema, ref, f"{at}/$ref")
+        if "$ref" in subschema:
+            _check_ref(schema, subschema["$ref"], f"{at}/$ref")
+        for keyword in ("$dynamicRef", "$recursiveRef"):
+            if keyword in subschema:
+                raise SchemaRefused(
+                    SchemaReason.KEYWORD_UNSUPPORTED,
+                    keyword,
+                    at=f"{at}/{keyword}",
+                    advice="use $ref",
+                )
         if len(subschema.get("enum", ())) > MAX_ENUM:
             raise _too_large(f"more than {MAX_ENUM} values", at=f"{at}/enum")
         if "pattern" in subschema:

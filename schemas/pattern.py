@@ -11,9 +11,21 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 MAX_PATTERN_CHARS = 4_096
 
+# JSON Schema's expressions are those of ECMA-262, whose \d and \w are ASCII; the engine's are
+# Unicode's. As classes they may stand inside other classes too.
+_CLASSES = {
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+}
+_DOT = r"[^\n\r\x{2028}\x{2029}]"
+# Inside a class the engine has nested classes and set operations (&&, --, ~~); ECMA-262 has not.
+_PLAIN_IN_CLASS = frozenset("[&~")
+
 
 class Pattern:
-    """A compiled expression. `\\d` and `\\w` are those of Unicode; `$` is the very end."""
+    """A compiled expression of ECMA-262's regular part."""
 
     def __init__(self, expression: str) -> None:
         """Raises ValueError with the engine's reason if the expression can't be compiled."""
@@ -21,7 +33,9 @@ class Pattern:
             raise ValueError(f"longer than {MAX_PATTERN_CHARS} characters")
         try:
             self._validator = SchemaValidator(
-                core_schema.str_schema(pattern=expression, regex_engine="rust-regex", strict=True)
+                core_schema.str_schema(
+                    pattern=_translate(expression), regex_engine="rust-regex", strict=True
+                )
             )
         except SchemaError as error:
             raise ValueError(str(error).strip().rsplit("\n", 1)[-1].strip()) from None
@@ -29,3 +43,30 @@ class Pattern:
     def search(self, text: str) -> bool:
         """Whether the expression matches anywhere in `text` (JSON Schema does not anchor)."""
         return self._validator.isinstance_python(text)
+
+
+def _translate(expression: str) -> str:
+    """An ECMA-262 expression in the engine's syntax."""
+    out = []
+    in_class = False
+    at = 0
+    while at < len(expression):
+        char = expression[at]
+        at += 1
+        if char == "\\" and at < len(expression):
+            out.append(_CLASSES.get(expression[at], char + expression[at]))
+            at += 1
+        elif in_class:
+            in_class = char != "]"
+            out.append("\\" + char if char in _PLAIN_IN_CLASS or _doubled(expression, at) else char)
+        elif char == "[":
+            in_class = True
+            out.append(char)
+        else:
+            out.append(_DOT if char == "." else char)
+    return "".join(out)
+
+
+def _doubled(expression: str, at: int) -> bool:
+    """Whether the character before `at` is the second of two hyphens."""
+    return expression[max(at - 2, 0) : at] == "--"
