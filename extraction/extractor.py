@@ -6,16 +6,50 @@ engine is gone, another tokenizer) is raised, as `EngineError`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 from pagemill.engine.client import Engine
-from pagemill.engine.protocol import Output, Request
+from pagemill.engine.protocol import Output, Request, SamplingParams
 from pagemill.engine.tokenizer import Tokenizer
 
+from . import grounding, prompt
 from .bound_schema import BoundSchema
-from .page import Page, PageLimits
-from .record import ExtractOptions, PageInput, Result, Timings
+from .page import Page, PageLimits, read
+from .reason import Reason, Refused
+from .record import (
+    ExtractOptions,
+    PageInput,
+    Problem,
+    Result,
+    Timings,
+    TokenUsage,
+)
+
+# What models write where a page says nothing; null says it better.
+_NULL_WORDS = frozenset(
+    {
+        "",
+        "-",
+        "--",
+        "n/a",
+        "na",
+        "n.a.",
+        "nil",
+        "none",
+        "not available",
+        "not provided",
+        "not specified",
+        "null",
+        "undefined",
+        "unknown",
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +66,11 @@ class Prepared:
 
 
 class Extractor:
-    """Turns pages into requests and outputs into results. Thread-safe; holds no page."""
+    """Turns pages into requests and outputs into results. Thread-safe; holds no page.
+
+    `model` is the name that results carry; `max_model_len` bounds prompt and record together
+    (both as the engine's Welcome says).
+    """
 
     def __init__(
         self,
@@ -41,18 +79,99 @@ class Extractor:
         model: str = "",
         max_model_len: int = 8192,
         limits: PageLimits | None = None,
-    ) -> None: ...
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.model = model
+        self._max_model_len = max_model_len
+        self._limits = limits or PageLimits()
 
     def prepare(
         self, page: PageInput, schema: BoundSchema, options: ExtractOptions | None = None
     ) -> Prepared | Result:
         """Read the page and make its request (CPU only); a Result says why that's impossible."""
+        options = options or ExtractOptions()
+        started = time.perf_counter()
+        try:
+            content = read(
+                page.body,
+                url=page.url,
+                content_type=page.content_type,
+                encoding=page.encoding,
+                limits=self._limits,
+            )
+            read_done = time.perf_counter()
+            built = prompt.build(
+                self.tokenizer,
+                schema.prompt,
+                content,
+                budget=self._max_model_len - options.max_tokens,
+                max_page_tokens=options.max_page_tokens,
+                metadata=options.metadata,
+            )
+        except Refused as refusal:
+            timings = Timings(read_s=_since(started))
+            return self._failed(page, schema, refusal.reason, str(refusal), timings=timings)
+        request = Request(
+            request_id=uuid.uuid4().hex,
+            token_ids=built.token_ids.astype("<i4").tobytes(),
+            sampling=SamplingParams(
+                max_tokens=options.max_tokens,
+                temperature=options.temperature,
+                top_p=options.top_p,
+                seed=options.seed,
+                stop_token_ids=tuple(self.tokenizer.eos_ids),
+            ),
+            grammar=schema.grammar.hash,
+            salt=options.salt,
+            salt_from=built.salt_from,
+            priority=options.priority,
+            timeout_s=options.timeout_s,
+            tenant=options.tenant,
+            tag=schema.ref,
+        )
+        timings = Timings(read_s=read_done - started, prompt_s=_since(read_done))
+        return Prepared(page, content, schema, options, request, built.page_cut, timings)
 
     def finish(self, prepared: Prepared, output_ids: Sequence[int], last: Output) -> Result:
         """Make the result: parse, validate, look up the evidence.
 
         `output_ids` are all tokens of the request, `last` is the Output that carries `finish`.
         """
+        started = time.perf_counter()
+        record, problem = self._record(prepared, output_ids, last)
+        evidence = []
+        if problem is None and prepared.options.evidence:
+            page = prepared.page
+            evidence = grounding.locate(record, page.text, page.metadata.entries)
+        usage = last.usage
+        return Result(
+            id=prepared.input.id,
+            url=prepared.input.url,
+            status="done" if problem is None else "failed",
+            record=record if problem is None else None,
+            error=problem,
+            evidence=evidence,
+            schema=prepared.schema.ref,
+            model=self.model,
+            prompt_version=prompt.PROMPT_VERSION,
+            page_cut=prepared.page_cut,
+            usage=TokenUsage(
+                prompt_tokens=usage.prompt_tokens,
+                cached_tokens=usage.cached_tokens,
+                completion_tokens=usage.completion_tokens,
+                forced_tokens=usage.forced_tokens,
+                drafted_tokens=usage.drafted_tokens,
+            )
+            if usage is not None
+            else TokenUsage(completion_tokens=len(output_ids)),
+            timings=Timings(
+                read_s=prepared.timings.read_s,
+                prompt_s=prepared.timings.prompt_s,
+                first_token_s=last.first_token_s,
+                engine_s=last.finished_s,
+                finish_s=_since(started),
+            ),
+        )
 
     def run(
         self,
@@ -65,3 +184,96 @@ class Extractor:
         Refused pages come first. Raises EngineError when the burst as a whole fails; pages
         without a result by then may be tried again.
         """
+        waiting: dict[str, Prepared] = {}
+        for page, schema in pages:
+            prepared = self.prepare(page, schema, options)
+            if isinstance(prepared, Result):
+                yield prepared
+            else:
+                waiting[prepared.request.request_id] = prepared
+        if not waiting:
+            return
+        tokens: dict[str, list[int]] = {request_id: [] for request_id in waiting}
+        outputs = engine.generate(
+            [prepared.request for prepared in waiting.values()],
+            tokenizer_hash=self.tokenizer.hash,
+            grammars=grammars(waiting.values()),
+        )
+        for output in outputs:
+            if output.request_id not in waiting:
+                continue
+            tokens[output.request_id].extend(output.token_ids)
+            if output.finish is not None:
+                prepared = waiting.pop(output.request_id)
+                yield self.finish(prepared, tokens.pop(output.request_id), output)
+
+    def _record(
+        self, prepared: Prepared, output_ids: Sequence[int], last: Output
+    ) -> tuple[Any, Problem | None]:
+        if last.finish in ("cancelled", "deadline", "error"):
+            return None, _engine_problem(last)
+        eos = self.tokenizer.eos_ids
+        text = self.tokenizer.decode([token for token in output_ids if token not in eos])
+        try:
+            record = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            if last.finish == "length":
+                limit = prepared.options.max_tokens
+                return None, Problem(
+                    Reason.RECORD_TRUNCATED,
+                    f"the record did not end within {limit} tokens: raise max_tokens, or give "
+                    "the schema's strings and arrays smaller bounds",
+                )
+            return None, Problem(Reason.RECORD_INVALID, "the engine's answer is not JSON")
+        validator = prepared.schema.validator
+        cleaned = _without_null_words(record)
+        if cleaned != record and not validator.errors(cleaned):
+            return cleaned, None
+        errors = validator.errors(record)
+        if errors:
+            return None, Problem(
+                Reason.RECORD_INVALID, "the record breaks its schema: " + "; ".join(errors[:3])
+            )
+        return record, None
+
+    def _failed(
+        self,
+        page: PageInput,
+        schema: BoundSchema,
+        reason: Reason,
+        message: str,
+        *,
+        timings: Timings,
+    ) -> Result:
+        return Result.failed(
+            page, reason, message, schema=schema.ref, model=self.model, timings=timings
+        )
+
+
+def grammars(prepared: Iterable[Prepared]) -> dict[str, bytes]:
+    """Return the tables that a burst's requests name, by hash."""
+    return {item.schema.grammar.hash: item.schema.grammar.table for item in prepared}
+
+
+def _engine_problem(last: Output) -> Problem:
+    default = {"cancelled": Reason.CANCELLED, "deadline": Reason.DEADLINE}
+    try:
+        reason = Reason(last.reason)
+    except ValueError:
+        reason = default.get(last.finish or "", Reason.ENGINE_ERROR)
+    return Problem(reason, last.message or f"the engine ended the request: {reason.value}")
+
+
+def _without_null_words(value: Any) -> Any:
+    """Return the record with null in place of strings that say there is nothing."""
+    if isinstance(value, str):
+        return None if value.strip().lower() in _NULL_WORDS else value
+    if isinstance(value, dict):
+        return {key: _without_null_words(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_null_words(item) for item in value]
+    return value
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started

@@ -1,0 +1,1 @@
+"""Pages to records: reading, prompts, extraction, evidence; the ledger and the doors around it."""
