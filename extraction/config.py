@@ -30,11 +30,9 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 
 def runtime_dir() -> Path:
-    """The folder of sockets: `$XDG_RUNTIME_DIR/pagemill`, else `/tmp/pagemill-UID`. Not created."""
+    """The folder of sockets: `pagemill` in $XDG_RUNTIME_DIR, else in `/tmp/pagemill-UID`."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    if base:
-        return Path(base) / "pagemill"
-    return Path(tempfile.gettempdir()) / f"pagemill-{os.getuid()}"
+    return Path(base or f"{tempfile.gettempdir()}/pagemill-{os.geteuid()}") / "pagemill"
 
 
 class Settings(BaseSettings):

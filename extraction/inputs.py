@@ -30,7 +30,8 @@ MAX_ID_CHARS = 512
 class PageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of NDJSON: a page with `html` (text as decoded by the crawler), or with `body`.
 
-    `body` is the crawler's bytes in base64 (`body_encoding` "base64"), or text ("utf-8").
+    `body` is the crawler's bytes in base64 (`body_encoding` "base64"), or text ("utf-8"). `schema`
+    names the page's schema where it isn't the one of the whole.
     """
 
     id: str | int | None = None
@@ -40,6 +41,19 @@ class PageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     body_encoding: BodyEncoding | None = None
     content_type: str | None = None
     encoding: str | None = None
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadPage:
+    """A page as read, and the schema that its line names, if any."""
+
+    page: PageInput
+    schema: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.page.id
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,7 @@ _decoder = msgspec.json.Decoder(PageLine)
 _loose_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def parse_line(line: bytes, *, default_id: str, max_page_bytes: int) -> PageInput | BadInput:
+def parse_line(line: bytes, *, default_id: str, max_page_bytes: int) -> ReadPage | BadInput:
     """Read one NDJSON line; `default_id` serves a line without an id."""
     try:
         page = _decoder.decode(line)
@@ -65,7 +79,7 @@ def parse_line(line: bytes, *, default_id: str, max_page_bytes: int) -> PageInpu
     return page_of_line(page, default_id=default_id, max_page_bytes=max_page_bytes)
 
 
-def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> PageInput | BadInput:
+def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> ReadPage | BadInput:
     """Return the page of a decoded line, its body in bytes."""
     name = default_id if page.id is None else str(page.id)
 
@@ -93,9 +107,10 @@ def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> Pag
         return bad(Reason.INPUT_INVALID, 'body needs body_encoding: "base64" or "utf-8"')
     if len(body) > max_page_bytes:
         return bad(Reason.PAGE_TOO_LARGE, f"{len(body)} bytes, at most {max_page_bytes}")
-    return PageInput(
+    read = PageInput(
         id=name, url=page.url, body=body, content_type=page.content_type, encoding=encoding
     )
+    return ReadPage(read, page.schema)
 
 
 def _line_id(line: bytes, default: str) -> str:
@@ -124,7 +139,7 @@ def line_limit(max_page_bytes: int) -> int:
 
 def read_ndjson(
     stream: BinaryIO, *, source: str, max_page_bytes: int, first: bytes = b""
-) -> Iterator[PageInput | BadInput]:
+) -> Iterator[ReadPage | BadInput]:
     """Yield the page of each line; `first` is what was read from the stream before."""
     limit = line_limit(max_page_bytes)
     number = 0
@@ -149,7 +164,7 @@ def _finish_line(start: bytes, stream: BinaryIO, limit: int) -> bytes:
 
 def read_pages(
     sources: Sequence[str], *, stdin: BinaryIO, max_page_bytes: int
-) -> Iterator[PageInput | BadInput]:
+) -> Iterator[ReadPage | BadInput]:
     """Yield the pages of `sources` in order.
 
     A source is a file, a folder (all its files, recursively, by name), a glob, or `-`. Files
@@ -188,7 +203,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _read_all(
     files: Iterable[str], stdin: BinaryIO, max_page_bytes: int
-) -> Iterator[PageInput | BadInput]:
+) -> Iterator[ReadPage | BadInput]:
     for file in files:
         if file == "-":
             yield from _read_stdin(stdin, max_page_bytes)
@@ -203,13 +218,13 @@ def _read_all(
             yield BadInput(file, None, Reason.INPUT_INVALID, error.strerror or str(error))
 
 
-def _one_page(name: str, body: bytes, max_page_bytes: int) -> PageInput | BadInput:
+def _one_page(name: str, body: bytes, max_page_bytes: int) -> ReadPage | BadInput:
     if len(body) > max_page_bytes:
         return BadInput(name, None, Reason.PAGE_TOO_LARGE, f"over {max_page_bytes} bytes")
-    return PageInput(id=name, body=body)
+    return ReadPage(PageInput(id=name, body=body))
 
 
-def _read_stdin(stdin: BinaryIO, max_page_bytes: int) -> Iterator[PageInput | BadInput]:
+def _read_stdin(stdin: BinaryIO, max_page_bytes: int) -> Iterator[ReadPage | BadInput]:
     limit = line_limit(max_page_bytes)
     first = stdin.readline(limit)
     if first.lstrip().startswith(b"{"):

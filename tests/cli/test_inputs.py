@@ -8,14 +8,13 @@ import json
 from pathlib import Path
 
 import pytest
-from pagemill.extraction.inputs import BadInput, line_limit, parse_line, read_pages
+from pagemill.extraction.inputs import BadInput, ReadPage, line_limit, parse_line, read_pages
 from pagemill.extraction.reason import Reason, Refused
-from pagemill.extraction.record import PageInput
 
 LIMIT = 1000
 
 
-def pages(*sources: str, stdin: bytes = b"") -> list[PageInput | BadInput]:
+def pages(*sources: str, stdin: bytes = b"") -> list[ReadPage | BadInput]:
     return list(read_pages(sources, stdin=io.BytesIO(stdin), max_page_bytes=LIMIT))
 
 
@@ -36,7 +35,7 @@ def crawl(tmp_path: Path) -> Path:
 
 def test_a_folder_is_read_recursively_by_name(crawl: Path) -> None:
     found = pages(str(crawl))
-    assert [(page.id, page.body) for page in found if isinstance(page, PageInput)] == [
+    assert [(page.id, page.page.body) for page in found if isinstance(page, ReadPage)] == [
         (str(crawl / "z.html"), b"<p>z"),
         (str(crawl / "b" / "a.html"), b"<p>a"),
     ]
@@ -72,19 +71,19 @@ def test_ndjson_gives_ids_back() -> None:
         ]
     )
     first, second, third = pages("-", stdin=stdin)
-    assert isinstance(first, PageInput)
-    assert (first.id, first.url) == ("one", "https://a.example/")
-    assert (first.body, first.encoding) == ("<p>é".encode(), "utf-8")
-    assert isinstance(second, PageInput)
-    assert (second.id, second.body, second.encoding) == ("2", body, None)
+    assert isinstance(first, ReadPage)
+    assert (first.id, first.page.url) == ("one", "https://a.example/")
+    assert (first.page.body, first.page.encoding) == ("<p>é".encode(), "utf-8")
+    assert isinstance(second, ReadPage)
+    assert (second.id, second.page.body, second.page.encoding) == ("2", body, None)
     assert third.id == "-:4"
 
 
 def test_standard_input_may_be_one_page() -> None:
     (page,) = pages("-", stdin=b"\n<!doctype html>\n<p>one\n<p>two")
-    assert isinstance(page, PageInput)
+    assert isinstance(page, ReadPage)
     assert page.id == "-"
-    assert page.body == b"\n<!doctype html>\n<p>one\n<p>two"
+    assert page.page.body == b"\n<!doctype html>\n<p>one\n<p>two"
 
 
 def test_an_ndjson_file_is_told_by_its_name(tmp_path: Path) -> None:
@@ -113,8 +112,8 @@ def test_an_ndjson_file_is_told_by_its_name(tmp_path: Path) -> None:
 def test_a_bad_line_costs_only_itself(content: bytes, reason: Reason, words: str) -> None:
     stdin = b"\n".join([line(html="<p>good"), content, line(html="<p>good")])
     first, bad, last = pages("-", stdin=stdin)
-    assert isinstance(first, PageInput)
-    assert isinstance(last, PageInput)
+    assert isinstance(first, ReadPage)
+    assert isinstance(last, ReadPage)
     assert isinstance(bad, BadInput)
     assert bad.reason == reason
     assert words in bad.message
@@ -125,10 +124,10 @@ def test_a_bad_line_costs_only_itself(content: bytes, reason: Reason, words: str
 def test_an_endless_line_is_skipped_without_being_held() -> None:
     long = b'{"html": "' + b"x" * (3 * line_limit(LIMIT)) + b'"}'
     first, bad, last = pages("-", stdin=line(html="a") + b"\n" + long + b"\n" + line(html="b"))
-    assert isinstance(first, PageInput)
+    assert isinstance(first, ReadPage)
     assert isinstance(bad, BadInput)
     assert bad.reason == Reason.PAGE_TOO_LARGE
-    assert isinstance(last, PageInput)
+    assert isinstance(last, ReadPage)
     assert last.id == "-:3"
 
 
@@ -146,10 +145,17 @@ def test_pages_are_read_one_at_a_time(crawl: Path) -> None:
     next(found)
     (crawl / "b" / "a.html").write_bytes(b"<p>later")
     page = next(found)
-    assert isinstance(page, PageInput)
-    assert page.body == b"<p>later"
+    assert isinstance(page, ReadPage)
+    assert page.page.body == b"<p>later"
 
 
-def test_lone_surrogates_do_not_break_a_line() -> None:
+def test_half_a_surrogate_pair_costs_only_its_line() -> None:
     page = parse_line(b'{"html": "a\\ud800b"}', default_id="x", max_page_bytes=LIMIT)
-    assert isinstance(page, BadInput | PageInput)
+    assert isinstance(page, BadInput)
+    assert page.reason == Reason.INPUT_INVALID
+
+
+def test_a_line_may_name_its_schema() -> None:
+    page = parse_line(line(html="a", schema="article@2"), default_id="x", max_page_bytes=LIMIT)
+    assert isinstance(page, ReadPage)
+    assert page.schema == "article@2"

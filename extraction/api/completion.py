@@ -1,0 +1,127 @@
+"""One chat completion at the engine: prompt, grammar, text as it grows."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import numpy as np
+from pagemill.engine.errors import EngineError, EngineReason
+from pagemill.engine.protocol import Output, Request, SamplingParams, Usage
+
+from ..bound_schema import BoundSchema
+from ..reason import Reason
+from .openai_models import ChatRequest
+from .problems import refuse
+from .services import Services, in_thread
+from .stop_strings import StopStrings
+
+_FINISH = {"stop": "stop", "length": "length", "cancelled": "stop", "deadline": "length"}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """New text of a completion; the last piece has `finish` (OpenAI's word) and `usage`."""
+
+    text: str
+    finish: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request ready for the engine, and the grammar's table that it names."""
+
+    request: Request
+    schema: BoundSchema | None
+    stops: list[str]
+
+
+async def prepare(services: Services, asked: ChatRequest) -> Prompt:
+    """Tokenise the conversation and compile its response format.
+
+    Raises HttpRefused, SchemaRefused and EngineError before anything is generated.
+    """
+    engine = await services.engine()
+    if asked.model != engine.info.model:
+        refuse(
+            Reason.REQUEST_INVALID,
+            f"no model {asked.model[:100]!r} here",
+            at="/model",
+            advice=f"use {engine.info.model}",
+        )
+    schema = await _schema(services, asked)
+    tokenizer = await services.tokenizer()
+    pieces = await in_thread(tokenizer.chat, [message.plain() for message in asked.messages])
+    ids = np.concatenate(pieces).astype("<i4")
+    room = engine.info.max_model_len - len(ids)
+    if room < 1:
+        raise EngineError(
+            EngineReason.PROMPT_TOO_LONG,
+            f"the prompt has {len(ids)} tokens, at most {engine.info.max_model_len - 1} fit",
+        )
+    sampling = SamplingParams(
+        max_tokens=min(room, asked.budget or services.settings.max_tokens),
+        temperature=1.0 if asked.temperature is None else asked.temperature,
+        top_p=1.0 if asked.top_p is None else asked.top_p,
+        seed=secrets.randbits(62) if asked.seed is None else asked.seed % 2**63,
+    )
+    request = Request(
+        request_id=uuid.uuid4().hex,
+        token_ids=ids.tobytes(),
+        sampling=sampling,
+        grammar=schema.grammar.hash if schema else None,
+        tag=schema.hash if schema else "",
+    )
+    return Prompt(request, schema, asked.stops)
+
+
+async def _schema(services: Services, asked: ChatRequest) -> BoundSchema | None:
+    wanted = asked.response_format
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.json_schema is None:
+        refuse(
+            Reason.REQUEST_INVALID,
+            f"response_format {wanted.type!r} without a schema",
+            at="/response_format",
+            advice='use {"type": "json_schema", "json_schema": {"schema": {...}}}',
+        )
+    return await services.bind(wanted.json_schema.schema_)
+
+
+async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
+    """Yield the answer piece by piece; closing early ends the request at the engine.
+
+    Raises EngineError when the engine can't go on.
+    """
+    tokenizer = await services.tokenizer()
+    engine = await services.engine()
+    grammar = prompt.schema.grammar if prompt.schema else None
+    outputs = engine.generate(
+        [prompt.request],
+        tokenizer_hash=tokenizer.hash,
+        grammars={grammar.hash: grammar.table} if grammar else {},
+    )
+    text = tokenizer.stream()
+    stops = StopStrings(prompt.stops)
+    async with contextlib.aclosing(outputs):
+        async for output in outputs:
+            if output.finish == "error":
+                raise EngineError(EngineReason(output.reason), output.message)
+            if output.finish is not None:
+                certain = stops.push(text.push(output.token_ids) + text.flush())
+                yield _last(certain, stops, output)
+            elif not stops.stopped and (certain := stops.push(text.push(output.token_ids))):
+                yield Piece(certain)
+            if stops.stopped and output.finish is None:
+                # The last output still comes, with the usage.
+                await engine.cancel([prompt.request.request_id])
+
+
+def _last(certain: str, stops: StopStrings, output: Output) -> Piece:
+    finish = "stop" if stops.stopped else _FINISH[output.finish or "stop"]
+    return Piece(certain + stops.flush(), finish, output.usage)

@@ -1,0 +1,131 @@
+"""`/v1/models` and `/v1/chat/completions`, as OpenAI's clients know them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
+from pagemill.engine.errors import EngineError
+from pagemill.engine.protocol import Usage
+from starlette.responses import Response, StreamingResponse
+
+from .completion import Piece, generate, prepare
+from .disconnect import until_gone
+from .openai_models import ChatRequest
+from .problems import reason_of
+from .services import Services, services_of
+
+router = APIRouter(prefix="/v1", tags=["OpenAI-compatible"])
+
+
+@router.get("/models")
+async def models(services: Annotated[Services, Depends(services_of)]) -> dict[str, Any]:
+    """The one model that the engine serves."""
+    info = (await services.engine()).info
+    model = {
+        "id": info.model,
+        "object": "model",
+        "created": 0,
+        "owned_by": "pagemill",
+        "max_model_len": info.max_model_len,
+    }
+    return {"object": "list", "data": [model]}
+
+
+@router.post("/chat/completions", response_model=None)
+async def chat_completions(
+    request: Request,
+    asked: ChatRequest,
+    services: Annotated[Services, Depends(services_of)],
+) -> Response:
+    """Complete a conversation, constrained to a JSON Schema if `response_format` names one."""
+    prompt = await until_gone(request, prepare(services, asked))
+    head = {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "created": int(time.time()),
+        "model": asked.model,
+    }
+    pieces = generate(services, prompt)
+    if not asked.stream:
+        answer = await until_gone(request, _collect(pieces))
+        return JSONResponse({**head, "object": "chat.completion", **answer})
+    # The first piece is awaited here, so that a failure before any text has its HTTP status.
+    first = await until_gone(request, _first(pieces))
+    with_usage = asked.stream_options is not None and asked.stream_options.include_usage
+    return StreamingResponse(
+        _events(head, first, pieces, with_usage), media_type="text/event-stream"
+    )
+
+
+async def _collect(pieces: AsyncIterator[Piece]) -> dict[str, Any]:
+    text: list[str] = []
+    last: Piece | None = None
+    async for piece in pieces:
+        text.append(piece.text)
+        last = piece
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "".join(text)},
+        "logprobs": None,
+        "finish_reason": last.finish if last else "stop",
+    }
+    return {"choices": [choice], "usage": _usage(last.usage if last else None)}
+
+
+async def _first(pieces: AsyncIterator[Piece]) -> Piece:
+    async for piece in pieces:
+        return piece
+    return Piece("", "stop")
+
+
+async def _events(
+    head: dict[str, Any], first: Piece, pieces: AsyncIterator[Piece], with_usage: bool
+) -> AsyncIterator[bytes]:
+    """Server-sent events: a chunk a piece, the usage if asked for, `[DONE]`."""
+    chunk = {**head, "object": "chat.completion.chunk"}
+    piece = first
+    try:
+        yield _event(chunk, {"role": "assistant", "content": ""}, None)
+        while True:
+            if piece.text:
+                yield _event(chunk, {"content": piece.text}, None)
+            if piece.finish is not None:
+                yield _event(chunk, {}, piece.finish)
+                break
+            piece = await anext(pieces)
+        if with_usage:
+            usage = {**chunk, "choices": [], "usage": _usage(piece.usage)}
+            yield b"data: " + orjson.dumps(usage) + b"\n\n"
+        yield b"data: [DONE]\n\n"
+    except EngineError as error:
+        reason, message, _, _ = reason_of(error)
+        problem = {"message": message, "type": "server_error", "code": reason, "param": None}
+        yield b"data: " + orjson.dumps({"error": problem}) + b"\n\n"
+    finally:
+        await _close(pieces)
+
+
+async def _close(pieces: AsyncIterator[Piece]) -> None:
+    close = getattr(pieces, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _event(chunk: dict[str, Any], delta: dict[str, str], finish: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return b"data: " + orjson.dumps({**chunk, "choices": [choice]}) + b"\n\n"
+
+
+def _usage(usage: Usage | None) -> dict[str, Any]:
+    counted = usage or Usage()
+    return {
+        "prompt_tokens": counted.prompt_tokens,
+        "completion_tokens": counted.completion_tokens,
+        "total_tokens": counted.prompt_tokens + counted.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": counted.cached_tokens},
+    }

@@ -1,0 +1,5 @@
+"""The `pagemill` command."""
+
+from .main import main
+
+__all__ = ["main"]

@@ -1,0 +1,92 @@
+"""`pagemill extract`: pages in, one line of NDJSON a page out; runs all it needs by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from ..config import load_settings
+from ..reason import Reason, Refused
+from .console import say
+from .exit_status import ExitStatus
+from .options import EngineEndpoint, Model, RedisUrl
+
+
+def extract(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUTS...",
+            help="Files, folders, globs, *.ndjson, or - for standard input.",
+        ),
+    ],
+    schema: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="A schema's name, or a JSON Schema file.")
+    ],
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N pages.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write here instead of stdout.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Keep the ledger here; another run goes on where this one ended."),
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Budget of a record.")] = None,
+    evidence: Annotated[bool, typer.Option(help="Say where each value stands.")] = True,
+    redis_url: RedisUrl = None,
+    engine: EngineEndpoint = None,
+    model: Model = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Extract a record from each page; one JSON line a page, as they are finished.
+
+    Without --redis-url and --engine an embedded server and an engine are started, and end with
+    the command.
+    """
+    from ..inputs import read_pages
+    from ..record import ExtractOptions
+    from . import schema_source
+    from .local_run import LocalRun
+
+    if redis_url is not None and state is not None:
+        raise typer.BadParameter("--state is for the embedded server, leave --redis-url out")
+    settings = load_settings(
+        redis_url=redis_url, engine_endpoint=engine, model=model, max_tokens=max_tokens
+    )
+    source = schema_source.read_file(schema) if schema_source.is_file(schema) else schema
+    pages = read_pages(inputs, stdin=sys.stdin.buffer, max_page_bytes=settings.max_page_bytes)
+    options = ExtractOptions(max_tokens=settings.max_tokens, evidence=evidence)
+    started = time.monotonic()
+    with _sink(out) as sink, contextlib.ExitStack() as stack:
+        run = LocalRun(
+            settings,
+            stack,
+            state=state,
+            own_redis=redis_url is None,
+            own_engine=engine is None,
+            quiet=quiet,
+        )
+        tally = run.extract(pages, source, options, limit=limit, sink=sink)
+    if not quiet:
+        seconds = time.monotonic() - started
+        say(f"{tally.pages} pages, {tally.done} done, {tally.failed} failed, {seconds:.1f} s")
+    raise typer.Exit(ExitStatus.SOME_FAILED if tally.failed else ExitStatus.OK)
+
+
+@contextlib.contextmanager
+def _sink(out: str | None) -> Iterator[BinaryIO]:
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    try:
+        file = open(out, "wb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Refused(Reason.INPUT_INVALID, f"{out}: {error.strerror}") from None
+    with file:
+        yield file

@@ -1,0 +1,172 @@
+"""A batch worked on in this process: ledger, engine, burst runners, records as they finish."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pagemill import schemas
+from pagemill.engine import store
+from pagemill.engine.errors import EngineError
+from pagemill.engine.tokenizer import Tokenizer
+
+from ..bound_schema import bind
+from ..config import Settings
+from ..extractor import Extractor
+from ..inputs import BadInput, ReadPage
+from ..intake import fix_schema, parse_options
+from ..ledger import Ledger, LedgerLimits, connect
+from ..pipeline import BurstRunner, ConnectedEngine
+from ..record import ExtractOptions
+from ..stack import EmbeddedRedis
+from .console import say
+from .engine_keeper import EngineKeeper
+from .local_batch import LocalBatch, Tally
+from .progress import Progress
+
+# Two, so that the engine has the next burst while the last pages of one are still decoded.
+_RUNNERS = 2
+_POLL_S = 0.1
+_REAP_EVERY = 20
+_IDLE_S = 0.05
+
+
+class LocalRun:
+    """Runs a batch with services that it starts itself where none are given.
+
+    What it starts is entered into `stack`, and so ends with the caller's block.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        stack: contextlib.ExitStack,
+        *,
+        state: Path | None,
+        own_redis: bool,
+        own_engine: bool,
+        quiet: bool,
+    ) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._own_engine = own_engine
+        self._quiet = quiet
+        url = settings.redis_url
+        if own_redis:
+            url = stack.enter_context(EmbeddedRedis(state)).url
+        redis = connect(url)
+        limits = LedgerLimits(
+            max_page_bytes=settings.max_page_bytes, max_attempts=settings.max_attempts
+        )
+        self._ledger = Ledger(redis, namespace=settings.namespace, limits=limits)
+        self._ledger.ping()
+        self._registry = schemas.SchemaRegistry(redis, settings.namespace)
+        self._stop = threading.Event()
+        self._failure: Exception | None = None
+
+    def extract(
+        self,
+        pages: Iterator[ReadPage | BadInput],
+        schema: str | dict[str, Any],
+        options: ExtractOptions,
+        *,
+        limit: int | None,
+        sink: BinaryIO,
+    ) -> Tally:
+        """Write a line for each page to `sink`; raises what ends the run as a whole."""
+        with Progress(quiet=self._quiet) as progress:
+            ref = fix_schema(self._registry, schema)
+            # Compiled here once: a schema that can't be decoded ends the run before it starts.
+            bind(self._registry.get(ref))
+            files = self._model_files()
+            keeper = EngineKeeper(self._settings, self._stack, own=self._own_engine)
+            self._start_runners(keeper, Tokenizer.load(files.directory))
+            batch = LocalBatch(
+                self._ledger,
+                self._registry,
+                schema=ref,
+                options=parse_options(options),
+                model=self._settings.model,
+                sink=sink,
+            )
+            self._feed(batch, pages, limit, progress)
+            return batch.tally
+
+    def _feed(
+        self,
+        batch: LocalBatch,
+        pages: Iterator[ReadPage | BadInput],
+        limit: int | None,
+        progress: Progress,
+    ) -> None:
+        """Submit and collect until every page has its line."""
+        more = True
+        polls = 0
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            more = more and batch.fill(pages, limit)
+            batch.collect()
+            progress.update(batch.tally, batch.pending)
+            if not more and batch.pending == 0:
+                return
+            polls += 1
+            if polls % _REAP_EVERY == 0:
+                self._ledger.reap()
+            self._stop.wait(_POLL_S)
+
+    def _model_files(self) -> store.ModelFiles:
+        try:
+            return store.resolve(self._settings.model)
+        except EngineError:
+            if self._settings.model != store.DEFAULT_MODEL:
+                raise
+            return store.pull(progress=None if self._quiet else say)
+
+    def _start_runners(self, keeper: EngineKeeper, tokenizer: Tokenizer) -> None:
+        client = keeper.connect()
+        extractor = Extractor(
+            tokenizer, model=client.info.model, max_model_len=client.info.max_model_len
+        )
+        client.close()
+        runners = [
+            threading.Thread(target=self._work, args=(extractor, keeper), daemon=True)
+            for _ in range(_RUNNERS)
+        ]
+        self._stack.callback(self._join, runners)
+        for runner in runners:
+            runner.start()
+
+    def _work(self, extractor: Extractor, keeper: EngineKeeper) -> None:
+        source = ConnectedEngine(keeper.connect)
+        runner = BurstRunner(
+            self._ledger,
+            extractor,
+            source,
+            self._registry,
+            burst_size=self._settings.burst_size,
+            lease_s=self._settings.lease_s,
+        )
+        try:
+            while not self._stop.is_set():
+                try:
+                    committed = runner.run_once()
+                except EngineError as error:
+                    if self._stop.is_set() or not keeper.recover(error):
+                        raise
+                    committed = 0
+                if committed == 0:
+                    self._stop.wait(_IDLE_S)
+        except Exception as error:
+            if not self._stop.is_set():
+                self._failure = error
+        finally:
+            runner.close()
+
+    def _join(self, runners: list[threading.Thread]) -> None:
+        self._stop.set()
+        for runner in runners:
+            runner.join(5.0)

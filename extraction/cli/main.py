@@ -1,0 +1,67 @@
+"""The command's frame: options in common, errors as one line and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+
+from .. import logs
+from ..config import PREFIX
+from . import doctor, extract, model, processes, schema
+from .console import say
+from .exit_status import ExitStatus, classify
+
+app = typer.Typer(
+    name="pagemill",
+    help="Crawled web pages in, schema-valid JSON records out.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("extract", no_args_is_help=True)(extract.extract)
+app.command("serve")(processes.serve)
+app.command("worker", context_settings=processes.PASS_THROUGH)(processes.worker)
+app.command("engine", context_settings=processes.PASS_THROUGH)(processes.engine)
+app.add_typer(schema.app, name="schema")
+app.add_typer(model.app, name="model")
+app.command("doctor")(doctor.doctor)
+
+# Typer carries its own copy of Click in newer versions, so the class is found by its place.
+_ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command with `arguments` and return its exit status."""
+    logs.configure("error", "console")
+    try:
+        status = typer.main.get_command(app).main(
+            list(arguments), prog_name="pagemill", standalone_mode=False
+        )
+    except _ClickException as error:
+        say(f"usage: {error.format_message()}")
+        return ExitStatus.USAGE
+    except (typer.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return ExitStatus.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.OK
+    except Exception as error:
+        if os.environ.get(f"{PREFIX}LOG_LEVEL") == "debug":
+            raise
+        exit_status, reason, sentence = classify(error)
+        say(f"{reason}: {' '.join(sentence.split())}")
+        return exit_status
+    return status if isinstance(status, int) else ExitStatus.OK
+
+
+def main() -> NoReturn:
+    """The entry point of `pagemill`."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""`pagemill serve|worker|engine`: the processes of a stack, in the foreground."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from ..config import load_settings
+from .options import EngineEndpoint, Model, RedisUrl
+
+# What follows the command's own options goes to Celery or to the engine as it stands.
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    redis_url: RedisUrl = None,
+    engine: EngineEndpoint = None,
+    model: Model = None,
+) -> None:
+    """Serve the REST and OpenAI-compatible API.
+
+    Prints one line of JSON with its URL on stdout once it listens.
+    """
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    settings = load_settings(
+        host=host, port=port, redis_url=redis_url, engine_endpoint=engine, model=model
+    )
+    # The application is made from the environment, in this process or in several.
+    os.environ.update(settings.environment())
+    config = uvicorn.Config(
+        "pagemill.extraction.api:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=workers,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=10,
+        server_header=False,
+    )
+    listener = config.bind_socket()
+    bound_host, bound_port = listener.getsockname()[:2]
+    shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+    ready = {"event": "ready", "url": f"http://{shown}:{bound_port}"}
+    print(json.dumps(ready), flush=True)
+    server = uvicorn.Server(config)
+    if workers > 1:
+        Multiprocess(config, target=server.run, sockets=[listener]).run()
+    else:
+        server.run(sockets=[listener])
+
+
+def worker(
+    context: typer.Context,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Pool processes.")] = 1,
+    redis_url: RedisUrl = None,
+    engine: EngineEndpoint = None,
+    model: Model = None,
+) -> None:
+    """Run a Celery worker for our queue; further options go to `celery worker`."""
+    from ..stack import worker_command
+
+    settings = load_settings(redis_url=redis_url, engine_endpoint=engine, model=model)
+    command = [*worker_command(settings, concurrency), *context.args]
+    _become(command, settings.environment())
+
+
+def engine(
+    context: typer.Context,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="Where to listen, e.g. ipc:///path.")
+    ] = None,
+    model: Model = None,
+) -> None:
+    """Run an engine; further options go to `python -m pagemill.engine`."""
+    settings = load_settings(engine_endpoint=endpoint, model=model)
+    command = [sys.executable, "-m", "pagemill.engine"]
+    command += ["--endpoint", settings.engine_endpoint, "--model", settings.model]
+    _become([*command, *context.args], settings.environment())
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(command[0], command, {**os.environ, **environment})
