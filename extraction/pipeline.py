@@ -60,7 +60,7 @@ class BurstRunner:
         self._ledger = ledger
         self._extractor = extractor
         self._engines: EngineSource = (
-            FixedEngine(engine) if hasattr(engine, "generate") else engine  # type: ignore[arg-type, assignment]
+            FixedEngine(engine) if hasattr(engine, "generate") else engine  # type: ignore[arg-type]
         )
         self._registry = registry
         self._worker = worker or worker_name()

@@ -286,6 +286,12 @@ class Ledger:
             oldest_s=oldest_s,
         )
 
+    def waiting(self) -> int:
+        """Return how many pages wait for a worker; cheaper than `depth`."""
+        with redis_errors():
+            counts = [self.redis.hget(f"{prefix}:counters", "queued") for prefix in self._prefixes]
+        return sum(int(count or b"0") for count in counts)
+
     def ping(self) -> None:
         """Raise Refused(LEDGER_UNAVAILABLE) unless Redis serves (and has loaded its data)."""
         with redis_errors():

@@ -1,0 +1,65 @@
+"""Looks after what was left lying: expired leases, pages that nobody was rung for, old records."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import structlog
+from celery import Celery
+from pagemill.extraction.config import Settings
+from pagemill.extraction.ledger import ReapReport
+from pagemill.extraction.reason import Refused
+
+from .doorbell import ring
+from .runtime import open_ledger
+
+_log = structlog.get_logger(__name__)
+
+
+class Reconciler:
+    """A thread that makes a round every few seconds; any number of them may run.
+
+    It is what makes the broker's messages dispensable: pages wait in the ledger, and as long as
+    one reconciler lives, each of them is worked on.
+    """
+
+    def __init__(self, app: Celery, settings: Settings, *, interval_s: float = 2.0) -> None:
+        self._app = app
+        self._queue = settings.queue
+        self._ledger = open_ledger(settings)
+        self._interval_s = interval_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def round(self) -> ReapReport:
+        """Return expired leases, drop old records, ring if pages wait; Refused without Redis."""
+        report = self._ledger.reap()
+        if report != ReapReport():
+            _log.info(
+                "reaped",
+                requeued=report.requeued,
+                dead=report.dead,
+                dropped=report.dropped,
+                batches_dropped=report.batches_dropped,
+            )
+        if self._ledger.waiting():
+            ring(self._app, self._ledger.redis, self._queue)
+        return report
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        # Not in step with the reconcilers of other workers.
+        while not self._stop.wait(self._interval_s * random.uniform(0.75, 1.25)):
+            try:
+                self.round()
+            except Refused as refused:
+                _log.warning("round_failed", reason=str(refused.reason))
+            except Exception:
+                _log.exception("round_failed")

@@ -1,0 +1,104 @@
+"""What tasks work with: Redis, ledger, tokenizer once per process, an engine client per thread.
+
+Made at first use, so after the fork; nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from pagemill import schemas
+from pagemill.engine import store
+from pagemill.engine.client import EngineClient
+from pagemill.engine.tokenizer import Tokenizer
+from pagemill.extraction.config import Settings, load_settings
+from pagemill.extraction.extractor import Extractor
+from pagemill.extraction.ledger import Ledger, LedgerLimits, connect
+from pagemill.extraction.pipeline import BurstRunner, worker_name
+
+from .engines import AnnouncedEngines
+
+
+class Runtime:
+    """The parts of one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.redis = connect(settings.redis_url)
+        self.ledger = open_ledger(settings)
+        self.registry = schemas.SchemaRegistry(self.redis, settings.namespace)
+        self._lock = threading.Lock()
+        self._extractor: Extractor | None = None
+        self._threads = threading.local()
+
+    def runner(self) -> BurstRunner:
+        """Return this thread's runner; EngineError until an engine has answered once."""
+        runner: BurstRunner | None = getattr(self._threads, "runner", None)
+        if runner is None:
+            engines = AnnouncedEngines(
+                self.redis,
+                namespace=self.settings.namespace,
+                default_endpoint=self.settings.engine_endpoint,
+                connect=self._connect,
+            )
+            runner = BurstRunner(
+                self.ledger,
+                self._shared_extractor(engines),
+                engines,
+                self.registry,
+                worker_name(),
+                burst_size=self.settings.burst_size,
+                lease_s=self.settings.lease_s,
+                tries=self.settings.max_attempts,
+            )
+            self._threads.runner = runner
+        return runner
+
+    def _connect(self, endpoint: str) -> EngineClient:
+        return EngineClient.connect(
+            endpoint, connect_timeout_s=5.0, silence_timeout_s=self.settings.engine_timeout_s
+        )
+
+    def _shared_extractor(self, engines: AnnouncedEngines) -> Extractor:
+        with self._lock:
+            if self._extractor is None:
+                info = engines.choose("").info
+                tokenizer = Tokenizer.load(store.resolve(self.settings.model).directory)
+                self._extractor = Extractor(
+                    tokenizer, model=info.model, max_model_len=info.max_model_len
+                )
+            return self._extractor
+
+
+def open_ledger(settings: Settings) -> Ledger:
+    """Return a ledger with the limits that the settings name, on a connection of its own."""
+    return Ledger(
+        connect(settings.redis_url),
+        namespace=settings.namespace,
+        limits=LedgerLimits(
+            max_page_bytes=settings.max_page_bytes,
+            max_queued=settings.max_queued_pages,
+            max_attempts=settings.max_attempts,
+            retention_s=settings.result_ttl_s,
+        ),
+    )
+
+
+_runtime: Runtime | None = None
+_lock = threading.Lock()
+
+
+def current() -> Runtime:
+    """Return this process's runtime."""
+    global _runtime
+    with _lock:
+        if _runtime is None:
+            _runtime = Runtime(load_settings())
+        return _runtime
+
+
+def reset() -> None:
+    """Forget the runtime of the parent process, without touching its connections."""
+    global _runtime, _lock
+    _runtime = None
+    _lock = threading.Lock()
