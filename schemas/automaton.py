@@ -1,0 +1,176 @@
+"""From a regex with marks to the smallest byte automaton with counters.
+
+Outlines compiles the regex over the 256 single bytes, marks included. Then the marks are taken
+out: an edge behind a mark becomes an edge with a counter operation. Where that would leave two
+different edges for one byte, the counters can't be told apart and `Ambiguous` is raised.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from outlines_core import Index, Vocabulary
+
+from .lowering.emit import ELIDE, Lowered, Op, marked_op
+from .table import MAX_STATES, Automaton
+
+_MARK = 1
+_COMMA = 0x2C
+_FIRST_TEXT_BYTE = 0x20
+# End-of-sequence of the byte vocabulary; Outlines writes it on final states.
+_EOS = 256
+
+
+class Ambiguous(Exception):
+    """One byte would both count and not count, or count for two bounds."""
+
+
+class TooManyStates(Exception):
+    """The automaton is larger than a table may be."""
+
+
+def build(lowered: Lowered) -> Automaton:
+    """Compile and minimise. Ambiguous, TooManyStates, or ValueError from Outlines."""
+    vocabulary = Vocabulary(_EOS, {bytes([byte]): [byte] for byte in range(256)})
+    index = Index(lowered.regex, vocabulary)
+    transitions = index.get_transitions()
+    finals = index.get_final_states()
+    numbers = {state: number for number, state in enumerate(transitions.keys() | set(finals))}
+    next_state = np.full((len(numbers), 256), -1, dtype=np.int32)
+    for state, edges in transitions.items():
+        row = next_state[numbers[state]]
+        for byte, to in edges.items():
+            if byte != _EOS:
+                row[byte] = numbers[to]
+    final = np.zeros(len(numbers), dtype=np.bool_)
+    final[[numbers[state] for state in finals]] = True
+    start = numbers[index.get_initial_state()]
+    ops = np.zeros_like(next_state)
+    if lowered.marked:
+        next_state, ops = _Folder(next_state, final).fold(start)
+    automaton = _minimise(_reachable(Automaton(start, next_state, ops, final, lowered.ops)))
+    if len(automaton.final) > MAX_STATES:
+        raise TooManyStates
+    return automaton
+
+
+class _Folder:
+    """Takes the marks out of an automaton."""
+
+    def __init__(self, next_state: NDArray[np.int32], final: NDArray[np.bool_]) -> None:
+        self.raw = next_state
+        self.final = final
+        self.next = np.full_like(next_state, -1)
+        self.ops = np.zeros_like(next_state)
+        self.done = np.zeros(len(final), dtype=np.bool_)
+
+    def fold(self, start: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        pending = [start]
+        while pending:
+            state = pending.pop()
+            if not self.done[state]:
+                self.edges(state)
+                targets = np.unique(self.next[state])
+                pending.extend(int(to) for to in targets if to >= 0 and not self.done[to])
+        return self.next, self.ops
+
+    def edges(self, state: int) -> None:
+        """Fill in the edges of one state."""
+        if self.done[state]:
+            return
+        self.done[state] = True
+        raw = self.raw[state]
+        self.next[state, _FIRST_TEXT_BYTE:] = raw[_FIRST_TEXT_BYTE:]
+        if raw[_MARK] >= 0:
+            for high in range(1, ELIDE):
+                middle = self.raw[raw[_MARK], high]
+                if middle < 0:
+                    continue
+                for low in range(1, ELIDE):
+                    behind = self.raw[middle, low]
+                    if behind >= 0:
+                        self.add(state, int(behind), 1 + marked_op(high, low))
+        if raw[ELIDE] >= 0:
+            self.elide(state, int(raw[ELIDE]))
+
+    def add(self, state: int, behind: int, op: int) -> None:
+        """The edges behind a mark become edges of `state` that carry its operation."""
+        edges = self.raw[behind]
+        if self.final[behind] or (edges[:_FIRST_TEXT_BYTE] >= 0).any():
+            raise Ambiguous
+        self.put(state, edges, np.where(edges >= 0, op, 0).astype(np.int32))
+
+    def elide(self, state: int, behind: int) -> None:
+        """`state` continues like `behind`, and like what follows the comma there."""
+        self.edges(behind)
+        around = self.next[behind].copy()
+        after = int(around[_COMMA])
+        around[_COMMA] = -1
+        self.put(state, around, self.ops[behind])
+        if after >= 0:
+            self.edges(after)
+            self.put(state, self.next[after], self.ops[after])
+
+    def put(self, state: int, edges: NDArray[np.int32], ops: NDArray[np.int32]) -> None:
+        new = edges >= 0
+        if (self.next[state][new] >= 0).any():
+            raise Ambiguous
+        self.next[state][new] = edges[new]
+        self.ops[state][new] = ops[new]
+
+
+def _reachable(automaton: Automaton) -> Automaton:
+    seen = np.zeros(len(automaton.final), dtype=np.bool_)
+    seen[automaton.start] = True
+    frontier = np.array([automaton.start])
+    while len(frontier):
+        targets = np.unique(automaton.next[frontier])
+        frontier = targets[targets >= 0]
+        frontier = frontier[~seen[frontier]]
+        seen[frontier] = True
+    return _renumbered(automaton, np.where(seen)[0], np.where(seen, np.cumsum(seen) - 1, -1))
+
+
+def _renumbered(
+    automaton: Automaton, kept: NDArray[np.int64], number: NDArray[np.int64]
+) -> Automaton:
+    edges = automaton.next[kept]
+    moved = np.where(edges >= 0, number[edges], -1).astype(np.int32)
+    return Automaton(
+        int(number[automaton.start]),
+        moved,
+        automaton.edge_ops[kept],
+        automaton.final[kept],
+        automaton.ops,
+    )
+
+
+def _minimise(automaton: Automaton) -> Automaton:
+    """Merge states that no text tells apart (Moore's refinement)."""
+    columns = np.concatenate([automaton.next, automaton.edge_ops], axis=0)
+    _, representative = np.unique(columns, axis=1, return_index=True)
+    edges = automaton.next[:, representative]
+    # -1 as a target of its own: one extra block at the end.
+    fixed = np.concatenate(
+        [automaton.final[:, None].astype(np.int32), automaton.edge_ops[:, representative]], axis=1
+    )
+    block = _number_rows(fixed)
+    while True:
+        padded = np.append(block, -1)
+        refined = _number_rows(np.concatenate([block[:, None], padded[edges]], axis=1))
+        if refined.max() == block.max():
+            break
+        block = refined
+    _, kept = np.unique(block, return_index=True)
+    return _renumbered(automaton, kept, block.astype(np.int64))
+
+
+def _number_rows(rows: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Equal rows get equal numbers."""
+    contiguous = np.ascontiguousarray(rows, dtype=np.int32)
+    keys = contiguous.view(np.dtype((np.void, contiguous.dtype.itemsize * contiguous.shape[1])))
+    _, inverse = np.unique(keys.reshape(-1), return_inverse=True)
+    return inverse.astype(np.int32)
+
+
+__all__ = ["Ambiguous", "Automaton", "Op", "TooManyStates", "build"]

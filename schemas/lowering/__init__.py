@@ -1,0 +1,55 @@
+"""JSON Schema (draft 2020-12, and what older drafts share) to one regex over compact JSON text.
+
+The language holds only valid instances: compact, members in declared order, no undeclared ones.
+Every keyword is either honoured exactly, known to say nothing about validity, or refused with
+its place; nothing is ignored silently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import SchemaReason, SchemaRefused
+from .build import RECURSION_DEPTHS, Builder, check_size
+from .emit import Counting, Lowered, Op, OpKind, write
+from .terms import NEVER, Term
+
+__all__ = ["Counting", "Lowered", "Op", "OpKind", "lower", "lower_counted"]
+
+
+def lower(schema: Any) -> str:
+    """Return a regex (regex crate's syntax, to be matched whole) for the valid compact JSON texts.
+
+    Bounds are unrolled, so the regex is self-contained. SchemaRefused carries the reason, the
+    JSON pointer of the keyword in the way, and advice.
+    """
+    return lower_counted(schema, Counting.NONE).regex
+
+
+def lower_counted(schema: Any, counting: Counting = Counting.ALL) -> Lowered:
+    """Return the regex with lengths and counts as marks for counters (`lowering.emit`)."""
+    check_size(schema)
+    for attempt, depth in enumerate(RECURSION_DEPTHS, 1):
+        builder = Builder(schema, depth)
+        try:
+            return write(_satisfiable(builder.root()), counting)
+        except SchemaRefused as refusal:
+            # A recursive schema that is too large may fit when followed less far.
+            too_large = refusal.reason is SchemaReason.SCHEMA_TOO_LARGE
+            if not (too_large and builder.recursive) or attempt == len(RECURSION_DEPTHS):
+                raise
+        except RecursionError:
+            raise SchemaRefused(
+                SchemaReason.SCHEMA_TOO_LARGE, "the schema nests too deeply"
+            ) from None
+    raise AssertionError("unreachable")
+
+
+def _satisfiable(term: Term) -> Term:
+    if term == NEVER:
+        raise SchemaRefused(
+            SchemaReason.SCHEMA_UNSATISFIABLE,
+            "no value satisfies the schema",
+            advice="look for contradicting bounds, or a reference that must contain itself",
+        )
+    return term

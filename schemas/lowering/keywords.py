@@ -1,0 +1,108 @@
+"""Which keywords the lowering knows, and what it refuses with which advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import SchemaReason, SchemaRefused
+
+# They say nothing about which values are valid, so leaving them out changes no language.
+ANNOTATIONS = frozenset(
+    {
+        "$comment",
+        "$id",
+        "$schema",
+        "$vocabulary",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "default",
+        "deprecated",
+        "description",
+        "enumDescriptions",
+        "errorMessage",
+        "example",
+        "examples",
+        "id",
+        "markdownDescription",
+        "readOnly",
+        "self",
+        "title",
+        "writeOnly",
+    }
+)
+IN_PLACE = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+DEFINITIONS = frozenset({"$defs", "definitions"})
+BY_TYPE: dict[str, frozenset[str]] = {
+    "object": frozenset(
+        {
+            "additionalProperties",
+            "maxProperties",
+            "minProperties",
+            "patternProperties",
+            "properties",
+            "propertyNames",
+            "required",
+            "unevaluatedProperties",
+        }
+    ),
+    "array": frozenset(
+        {
+            "additionalItems",
+            "items",
+            "maxItems",
+            "minItems",
+            "prefixItems",
+            "unevaluatedItems",
+            "uniqueItems",
+        }
+    ),
+    "string": frozenset({"format", "maxLength", "minLength", "pattern"}),
+    "number": frozenset(
+        {"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"}
+    ),
+}
+VALUES = frozenset({"const", "enum", "type"})
+CONSTRAINTS = VALUES.union(*BY_TYPE.values())
+KNOWN = ANNOTATIONS | IN_PLACE | DEFINITIONS | CONSTRAINTS
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+
+_ADVICE = {
+    "$anchor": "refer to it by a JSON pointer, e.g. #/$defs/name",
+    "$dynamicRef": "use $ref",
+    "$recursiveRef": "use $ref",
+    "contains": "drop it, or check it after extraction",
+    "dependencies": "use anyOf over the combinations that you want",
+    "dependentRequired": "use anyOf over the combinations that you want",
+    "dependentSchemas": "use anyOf over the combinations that you want",
+    "if": "use anyOf over the cases",
+    "not": "list what is allowed instead",
+    "nullable": 'use "type": [..., "null"]',
+}
+
+
+def refuse_keyword(keyword: str, at: str, *, what: str = "", advice: str = "") -> SchemaRefused:
+    """The refusal of a keyword (or of a use of it) that stands in the schema at `at`."""
+    return SchemaRefused(
+        SchemaReason.KEYWORD_UNSUPPORTED,
+        what or f"unsupported keyword {keyword!r}",
+        at=f"{at}/{escape(keyword)}",
+        advice=advice or _ADVICE.get(keyword, "drop it, or check it after extraction"),
+    )
+
+
+def invalid(keyword: str, at: str, what: str) -> SchemaRefused:
+    return SchemaRefused(SchemaReason.SCHEMA_INVALID, what, at=f"{at}/{escape(keyword)}")
+
+
+def escape(token: str) -> str:
+    """A JSON pointer's reference token (RFC 6901, section 3)."""
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def check_keywords(schema: Mapping[str, Any], at: str) -> None:
+    """SchemaRefused at the first keyword that is neither understood nor an annotation."""
+    for keyword in schema:
+        if keyword not in KNOWN and not keyword.startswith("x-"):
+            raise refuse_keyword(keyword, at)

@@ -1,0 +1,95 @@
+"""Terms for strings: lengths, patterns, formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import pattern as patterns
+from .facts import counts, each
+from .formats import FORMATS
+from .json_text import ANY_CHARACTER, character
+from .keywords import invalid, refuse_keyword
+from .terms import NEVER, Fragment, String, Term
+
+if TYPE_CHECKING:
+    from .layers import Conjunction
+
+
+def string(layers: Conjunction) -> Term:
+    """The strings that a conjunction allows."""
+    low, high = counts(layers, "minLength", "maxLength")
+    if high is not None and low > high:
+        return NEVER
+    said = _languages(layers)
+    if not said:
+        return String(ANY_CHARACTER, low, high)
+    (node, keyword, at), *others = said.values()
+    if others:
+        raise refuse_keyword(
+            others[0][1],
+            others[0][2],
+            what="more than one pattern or format for a string",
+            advice="write them as one pattern",
+        )
+    repeated = _repeated_character(node)
+    if repeated is not None:
+        chars, least, most = repeated
+        low = max(low, least)
+        high = most if high is None else high if most is None else min(high, most)
+        return NEVER if high is not None and low > high else String(character(chars), low, high)
+    least, most = patterns.lengths(node)
+    if least < low or (high is not None and (most is None or most > high)):
+        raise refuse_keyword(
+            keyword,
+            at,
+            what=f"{keyword} together with a length",
+            advice="put the length into the pattern",
+        )
+    try:
+        return Fragment(f"\\x22{patterns.regex(node)}\\x22", '"')
+    except patterns.PatternError:
+        return NEVER
+
+
+def _languages(layers: Conjunction) -> dict[str, tuple[patterns.Node, str, str]]:
+    """The different languages that patterns and formats name: tree, keyword, place."""
+    said: dict[str, tuple[patterns.Node, str, str]] = {}
+    for value, layer in each(layers, "pattern"):
+        if not isinstance(value, str):
+            raise invalid("pattern", layer.at, "needs a string")
+        node = parse(value, "pattern", layer.at)
+        if node != patterns.Cat((patterns.ANYTHING,)):
+            said[value] = (node, "pattern", layer.at)
+    for value, layer in each(layers, "format"):
+        if not isinstance(value, str):
+            raise invalid("format", layer.at, "needs a string")
+        if value not in FORMATS:
+            raise refuse_keyword(
+                "format",
+                layer.at,
+                what=f"unsupported format {value!r}",
+                advice=f"use a pattern, or one of {', '.join(sorted(FORMATS))}",
+            )
+        text = f"^(?:{FORMATS[value]})$"
+        said[text] = (parse(text, "format", layer.at), "format", layer.at)
+    return said
+
+
+def parse(text: str, keyword: str, at: str) -> patterns.Node:
+    try:
+        return patterns.parse(text)
+    except patterns.PatternError as error:
+        raise refuse_keyword(
+            keyword, at, what=f"unsupported pattern ({error})", advice="simplify the pattern"
+        ) from None
+
+
+def _repeated_character(
+    node: patterns.Node,
+) -> tuple[patterns.charset.CharSet, int, int | None] | None:
+    """`[class]{low,high}` as its parts."""
+    if isinstance(node, patterns.Cat) and len(node.parts) == 1:
+        node = node.parts[0]
+    if isinstance(node, patterns.Repeat) and isinstance(node.node, patterns.Chars):
+        return node.node.chars, node.low, node.high
+    return None
