@@ -51,5 +51,5 @@ class EngineCounters:
         for reason, count in self.refused.items():
             counters[f"requests_refused_{reason}"] = count
         for name, count in scheduler.items():
-            counters[_SCHEDULER_NAMES.get(name, name)] = count + self._past[name]
+            counters[_SCHEDULER_NAMES.get(name, f"scheduler_{name}")] = count + self._past[name]
         return counters | executor

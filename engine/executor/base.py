@@ -112,6 +112,8 @@ class Executor(ABC):
         for start in starts:
             batch.start(start.slot, start.sampling, start.grammar, start.output_ids)
         batch.add_blocks(plan.table_slots, plan.table_indices, plan.table_blocks)
+        if len(plan.copy_src):
+            self.copy_blocks(plan.copy_src, plan.copy_dst)
         if plan.num_rows == 0:
             return StepResult(_NO_I32, _NO_I32, np.zeros(0, dtype=np.uint8))
         rows = StepRows.of(plan)
@@ -143,6 +145,10 @@ class Executor(ABC):
     @abstractmethod
     def forward(self, rows: StepRows) -> _I32:
         """Compute the rows, write their K/V, and return the next token of each sampling row."""
+
+    @abstractmethod
+    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
+        """Copy whole KV blocks: rows are about to write into what others still read."""
 
     def counters(self) -> dict[str, int]:
         """Counters since the start, by name."""

@@ -44,6 +44,10 @@ class FakeExecutor(Executor):
             self._cache[rows.slot_mapping] = mix(ids | rows.positions.astype(np.uint64))
             return self._choose(rows)
 
+    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
+        blocks = self._cache.reshape(-1, self.batch.block_size)
+        blocks[targets] = blocks[sources]
+
     def _choose(self, rows: StepRows) -> _I32:
         slots = rows.sampling_slots()
         if not len(slots):

@@ -33,6 +33,7 @@ class TorchExecutor(Executor):
                 f"the tokenizer {batch.vocab_size} tokens"
             )
         self._decoder = decoder
+        self._cache = cache
         self._device = cache.key.device
         self._on_cpu = self._device.type == "cpu"
         self._attention = make_attention(decoder.config, cache, native=self.native_attention)
@@ -55,6 +56,13 @@ class TorchExecutor(Executor):
             self._tensor(rows.last_tokens()),
         )
         return self._choose(logits, rows.sampling_slots())
+
+    @torch.inference_mode()
+    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
+        source = self._tensor(sources.astype(np.int64))
+        target = self._tensor(targets.astype(np.int64))
+        for part in (self._cache.key, self._cache.value):
+            part[:, target] = part[:, source]
 
     def _tensor(self, array: NDArray[np.generic]) -> Tensor:
         tensor = torch.from_numpy(array)
