@@ -25,11 +25,17 @@ class SchedulerConfig:
     max_model_len: int
     enable_prefix_caching: bool
     enable_chunked_prefill: bool
-    long_prefill_token_threshold: int
-    policy: str
+    long_prefill_token_threshold: int  # most prompt tokens of one request a step; 0: no cap
+    max_partial_prefills: int  # most requests in the midst of their prompt; 0: any number
+    policy: str  # fcfs | static | priority | deadline | prefix | fair
+    ageing_s: float  # priority: seconds of waiting that outweigh one level
+    fair_quantum: int  # fair: tokens that a tenant may start per round
+    group_size: int  # prefix: requests of one prefix served before the others' turn
     watermark_blocks: int
     max_waiting_requests: int
     max_waiting_tokens: int
+    num_scheduler_steps: int  # decode passes a plan
+    max_outstanding_plans: int  # 2: a plan is made while the one before it runs
 
     def __init__(
         self,
@@ -42,17 +48,24 @@ class SchedulerConfig:
         enable_prefix_caching: bool = True,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
+        max_partial_prefills: int = 0,
         policy: str = "fcfs",
+        ageing_s: float = 10.0,
+        fair_quantum: int = 2048,
+        group_size: int = 256,
         watermark_blocks: int = 0,
         max_waiting_requests: int = 4096,
         max_waiting_tokens: int = 4_000_000,
+        num_scheduler_steps: int = 1,
+        max_outstanding_plans: int = 1,
     ) -> None: ...
 
 class Plan:
     """What one step computes, as flat arrays; one row is one request's share of the step.
 
     The arrays are views into buffers of the scheduler: valid until this plan is committed or
-    abandoned. A plan with `num_rows == 0` may still carry `ended_*`.
+    abandoned. A plan with `num_rows == 0` may still carry `ended_*`; it isn't outstanding, and
+    committing or abandoning it changes nothing.
     """
 
     num_rows: int
@@ -63,18 +76,21 @@ class Plan:
     context_lens: _I32  # [rows] tokens whose K/V exist once this step has run
     sampled: _U8  # [rows] 1: sample after the row's last token; 0: a prefill chunk before the last
     num_drafts: _I32  # [rows] how many of the row's last tokens are unverified drafts
+    passes: _I32  # [rows] decode passes to run: each after the first computes the token before it
     # Per token, flat.
-    token_ids: _I32  # [tokens]
+    token_ids: _I32  # [tokens] -1: the token that the plan before this one samples for the slot
     positions: _I32  # [tokens]
     slot_mapping: _I32  # [tokens] where its K/V goes: block * block_size + offset
-    # What changed since the last plan: apply before reading the rows.
+    # What changed since the last plan: apply before reading the rows, in this order: ended,
+    # started, table. After an abandoned plan the next one tells again what that one told.
     started_slots: _I32  # slots that now belong to a new or resumed request ...
     started_ids: _I64  # ... and its request id
     ended_slots: _I32  # slots whose request left the batch (ended or preempted)
     table_slots: _I32  # additions to the block tables: table[slot, index] = block
     table_indices: _I32
     table_blocks: _I32
-    # Requests that ended without running to their end (cancelled, past their deadline).
+    # Requests that ended without running to their end (cancelled, past their deadline). Final:
+    # told once, even if the plan is abandoned.
     ended_ids: _I64
     ended_reasons: _I32  # Finish codes
 
@@ -97,11 +113,11 @@ class Refusal:
     EMPTY_PROMPT: int
 
 class Commit:
-    """What a step brought, per sampling row in plan order."""
+    """What a step brought, per sampling row in plan order; views, valid until the next commit."""
 
     request_ids: _I64  # [rows that got tokens or ended]
     token_start: _I32  # [n + 1] into tokens
-    tokens: _I32  # accepted tokens, flat
+    tokens: _I32  # accepted tokens, flat; a stop token is the last of its row
     finish: _I32  # [n] 0 = goes on, else a Finish code
 
 class Scheduler:
@@ -120,35 +136,87 @@ class Scheduler:
         salt_from: int = 0,
         tenant: int = 0,
         tag: int = 0,
+        adapter: int = 0,
         arrival: float = 0.0,
         deadline: float = ...,
+        multi_step: bool = True,
     ) -> int:
         """Queue a request; returns a `Refusal` code.
 
         `salt` (a 64-bit hash of the tenant's salt) enters the block hashes from the first block
         that holds a token at or after `salt_from`, so that blocks of the shared prefix serve all.
         `tag` groups prefix-cache statistics (a schema); `priority`: lower goes first.
+        `adapter` keeps the K/V of adapters apart. Identities may be any 64-bit number.
+        `deadline` is a time on the clock that `plan()` is given. ValueError: max_tokens below 1,
+        a negative token id or `salt_from`, a time that is no number.
         """
     def cancel(self, request_id: int) -> bool:
-        """End a request; False when it is unknown. It shows up in the next plan's `ended_ids`."""
+        """End a request; False when it is unknown or has ended.
+
+        It shows up in the next plan's `ended_ids`, and in no commit any more. Its slot and
+        blocks stay its own until no outstanding plan refers to them.
+        """
     def plan(self, now: float) -> Plan:
-        """Choose the next step's work. At most one plan is outstanding."""
+        """Choose the next step's work.
+
+        RuntimeError when `max_outstanding_plans` plans are outstanding.
+        """
     def commit(self, plan: Plan, tokens: _I32, counts: _I32, ends: _U8) -> Commit:
         """Apply the outcome of a step.
 
         `counts[i]` tokens were accepted for the i-th row with `sampled == 1` (drafts that held
         plus one sampled token), flat in `tokens`; `ends[i]` is 1 when the row's grammar has no
-        other continuation than the end.
+        other continuation than the end. A count of 0 leaves a row as it was: it is sampled again
+        by the next plan. Plans are committed in the order they were made. ValueError (and nothing
+        changes) when the arrays don't fit the plan, RuntimeError for another plan.
         """
     def abandon(self, plan: Plan) -> None:
-        """Undo a plan whose step failed: state, blocks and prefix index are as before it."""
+        """Undo a plan whose step failed: requests, blocks and queue are as before it.
+
+        What it evicted from the prefix index stays evicted and what it preempted stays preempted
+        (first in line), since the step may have overwritten their blocks. The newest plan goes
+        first.
+        """
     def num_waiting(self) -> int: ...
     def num_running(self) -> int: ...
     def num_free_blocks(self) -> int: ...
+    def blocks_of(self, request_id: int) -> list[int]:
+        """The blocks that a request holds, first to last."""
+    def free_list(self) -> list[int]:
+        """The free blocks in the order in which they will be handed out."""
     def stats(self) -> dict[str, int]:
         """Counters since the start: preemptions, prefix_queries, prefix_hits (tokens), ..."""
+    def prefix_stats(self) -> dict[int, tuple[int, int]]:
+        """Prompt tokens (looked up, found cached) by tag; tags after the 1024th share 2**64 - 1."""
     def check_integrity(self) -> str:
         """Empty when every structure is sound, else what is wrong."""
+
+class BlockPool:
+    """Fixed-size blocks with owner counts and a least-recently-used free list; all O(1)."""
+
+    def __init__(self, num_blocks: int) -> None: ...
+    def num_free(self) -> int: ...
+    def count(self, block: int) -> int: ...
+    def allocate(self) -> int: ...
+    def acquire(self, block: int) -> None: ...
+    def release(self, block: int) -> None: ...
+    def discard(self, block: int) -> None: ...
+    def free_list(self) -> list[int]: ...
+    def check_integrity(self) -> str: ...
+
+def time_alloc_free(num_blocks: int, iterations: int) -> float:
+    """Nanoseconds to allocate and release one block, in a C++ loop."""
+
+class PrefixIndex:
+    """Blocks by chained hash (key, check), tokens compared on a hit."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None: ...
+    def find(self, hash: tuple[int, int], tokens: _I32) -> int:
+        """The block, or -1."""
+    def insert(self, block: int, hash: tuple[int, int], tokens: _I32) -> bool: ...
+    def erase(self, block: int) -> None: ...
+    def size(self) -> int: ...
+    def check_integrity(self) -> str: ...
 
 # --- constrained decoding (csrc/byte_dfa.h, token_trie.h, mask_pool.h, grammar_rows.h) ----------
 

@@ -1,0 +1,43 @@
+#include "plan.h"
+
+namespace pagemill {
+
+Plan::Plan(const SchedulerConfig& config) {
+  const size_t rows_max = config.max_num_seqs;
+  const size_t tokens_max = config.max_num_batched_tokens;
+  slots.resize(rows_max);
+  query_start.resize(rows_max + 1);
+  context_lens.resize(rows_max);
+  sampled.resize(rows_max);
+  num_drafts.resize(rows_max);
+  passes.resize(rows_max);
+  rows.resize(rows_max);
+  token_ids.resize(tokens_max);
+  positions.resize(tokens_max);
+  slot_mapping.resize(tokens_max);
+}
+
+void Plan::clear() {
+  num_rows = num_tokens = num_sampled = 0;
+  query_start[0] = 0;
+  started_slots.clear();
+  started_ids.clear();
+  ended_slots.clear();
+  table_slots.clear();
+  table_indices.clear();
+  table_blocks.clear();
+  copy_src.clear();
+  copy_dst.clear();
+  ended_ids.clear();
+  ended_reasons.clear();
+  registered.clear();
+}
+
+void Outcome::clear() {
+  request_ids.clear();
+  token_start.assign(1, 0);
+  tokens.clear();
+  finish.clear();
+}
+
+}  // namespace pagemill

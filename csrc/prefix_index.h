@@ -1,0 +1,66 @@
+// Finds the KV blocks of a token prefix that has been computed before.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "block_pool.h"
+
+namespace pagemill {
+
+// The identity of a full block: its tokens and everything before them that shapes its K/V.
+// `key` places it in the table. `check` is a second chain, mixed independently, so that a false
+// hit needs both to collide and the block's own tokens to agree.
+struct BlockHash {
+  uint64_t key = 0;
+  uint64_t check = 0;
+  bool operator==(const BlockHash&) const = default;
+};
+
+// The parent of a sequence's first block; `adapter` keeps the K/V of adapters apart.
+BlockHash root_hash(uint64_t adapter);
+// The parent of the first block that belongs to one tenant alone.
+BlockHash salted(const BlockHash& parent, uint64_t salt);
+BlockHash chained(const BlockHash& parent, const int32_t* tokens, int32_t num_tokens);
+
+// Block contents by chained hash: an open-addressing table over the blocks of one pool. It owns
+// no block: the holder must erase() a block before its contents change. One thread at a time.
+class PrefixIndex {
+ public:
+  PrefixIndex(int32_t num_blocks, int32_t block_size);
+
+  // The block that holds `tokens` after the prefix of `hash`, or kNoBlock.
+  BlockId find(const BlockHash& hash, const int32_t* tokens) const;
+
+  // Registers a block's contents. False, and nothing changes, when the key is taken: the first
+  // block wins, and a second copy of the same contents stays private to its owner.
+  bool insert(BlockId block, const BlockHash& hash, const int32_t* tokens);
+
+  bool contains(BlockId block) const { return registered_[block] != 0; }
+
+  // Forgets a block; nothing happens when it isn't registered.
+  void erase(BlockId block);
+
+  int32_t size() const { return size_; }
+  std::string check_integrity() const;
+
+ private:
+  struct Entry {
+    uint64_t key;
+    BlockId block;  // kNoBlock: empty
+  };
+
+  size_t home(uint64_t key) const { return key & mask_; }
+  size_t probe(uint64_t key) const;  // the entry with this key, or the empty one that ends the probe
+
+  int32_t block_size_;
+  std::vector<Entry> entries_;  // power of two, at most half full
+  size_t mask_;
+  std::vector<BlockHash> hashes_;     // per block
+  std::vector<int32_t> tokens_;       // [block, block_size]
+  std::vector<uint8_t> registered_;   // per block
+  int32_t size_ = 0;
+};
+
+}  // namespace pagemill

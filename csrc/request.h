@@ -1,0 +1,111 @@
+// What the scheduler knows of one request.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "block_pool.h"
+#include "prefix_index.h"
+
+namespace pagemill {
+
+// Why a request ended. The values are part of the Python interface.
+enum class Finish : int32_t { kNone = 0, kStop = 1, kLength = 2, kCancelled = 3, kDeadline = 4 };
+
+// Why a request was refused. The values are part of the Python interface.
+enum class Refusal : int32_t {
+  kNone = 0,
+  kTooLong = 1,
+  kQueueRequests = 2,
+  kQueueTokens = 3,
+  kDuplicateId = 4,
+  kEmptyPrompt = 5,
+};
+
+enum class RequestState : uint8_t {
+  kWaiting,  // in the policy's queue: no slot, no blocks
+  kRunning,  // has a slot and blocks for all its known tokens
+  kEnded,    // ended while a step refers to it: keeps slot and blocks until that step is over
+};
+
+// Place in line: lower goes first. Fixed when the request first queues, so that the order is
+// total and a preempted request comes back to its old place.
+struct Rank {
+  double key = 0;
+  int64_t sequence = 0;
+  bool operator<(const Rank& other) const {
+    return key != other.key ? key < other.key : sequence < other.sequence;
+  }
+};
+
+// The fields that every step reads stand first, in two cache lines.
+struct alignas(64) Request {
+  int64_t id = 0;
+  double deadline = std::numeric_limits<double>::infinity();
+  int32_t slot = -1;
+  int32_t known = 0;      // verified tokens: prompt and output
+  int32_t computed = 0;   // tokens whose K/V exist, or will once the steps in flight have run
+  int32_t limit = 0;      // known tokens at which it ends: prompt + max_tokens
+  int32_t pending = 0;    // tokens that steps in flight will sample
+  int32_t capacity = 0;   // tokens that its blocks hold
+  int32_t tail_base = 0;  // first cache slot of its last block
+  int32_t registered = 0;  // leading blocks offered to the prefix index
+  int32_t in_flight = 0;   // outstanding plans with a row of this request
+  uint32_t epoch = 0;      // rows planned under an older epoch are discarded
+  RequestState state = RequestState::kWaiting;
+  bool prefilling = false;   // running, and its next row is a prompt chunk
+  bool shared_tail = false;  // the last block may have another owner: copy before writing
+  bool uncertain = false;    // a step in flight verifies drafts: how many tokens come is open
+  int32_t num_drafts = 0;    // proposed for the next plan
+
+  std::vector<int32_t> tokens;
+  std::array<int32_t, 4> stops = {-1, -1, -1, -1};  // first stop tokens; ids are never negative
+  int32_t next_hash_at = 0;  // known tokens that complete the next block hash
+  bool multi_step = true;    // may run several passes a plan
+  bool was_preempted = false;
+  bool charged = false;      // fair share: its prompt is paid for
+  std::vector<int32_t> more_stops;
+
+  std::vector<BlockId> blocks;
+  std::vector<BlockHash> hashes;  // of each full block of known tokens
+  std::vector<int32_t> drafts;
+
+  Rank rank;
+  double arrival = 0;
+  int64_t priority = 0;
+  int64_t tenant = 0;
+  int64_t tag = 0;
+  int64_t client = 0;
+  uint64_t salt = 0;
+  int64_t adapter = 0;
+  int32_t salt_from = 0;
+  int32_t prompt_len = 0;
+  int32_t known_at_start = 0;  // known tokens when it last got its slot: progress since then
+  uint64_t prefix_key = 0;     // prefix grouping: what it shares ...
+  int64_t group = -1;          // ... and the ticket it holds
+
+  bool is_stop(int32_t token) const {
+    const bool first = (token == stops[0]) | (token == stops[1]) | (token == stops[2]) |
+                       (token == stops[3]);
+    return first || (!more_stops.empty() &&
+                     std::find(more_stops.begin(), more_stops.end(), token) != more_stops.end());
+  }
+
+  // Hashes the full blocks of known tokens that have no hash yet.
+  void extend_hashes(int32_t block_size) {
+    while (next_hash_at <= known) {
+      const int32_t first = next_hash_at - block_size;
+      BlockHash parent = hashes.empty() ? root_hash(adapter) : hashes.back();
+      // The salt enters with the first block that holds a token at or after salt_from.
+      const bool enters = first <= salt_from && salt_from < next_hash_at;
+      if (salt != 0 && enters) parent = salted(parent, salt);
+      hashes.push_back(chained(parent, tokens.data() + first, block_size));
+      next_hash_at += block_size;
+    }
+  }
+};
+
+}  // namespace pagemill

@@ -1,0 +1,175 @@
+// The unified token-budget scheduler.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "block_pool.h"
+#include "plan.h"
+#include "policy.h"
+#include "prefix_index.h"
+#include "request.h"
+#include "scheduler_config.h"
+
+namespace pagemill {
+
+// What a caller asks for. Times are seconds on the caller's clock, the one that plan() is given.
+struct Submission {
+  int64_t id = 0;
+  std::span<const int32_t> token_ids;
+  int32_t max_tokens = 1;
+  std::span<const int32_t> stop_token_ids;
+  int64_t priority = 0;
+  uint64_t salt = 0;
+  int32_t salt_from = 0;
+  int64_t tenant = 0;
+  int64_t tag = 0;
+  int64_t adapter = 0;
+  int64_t client = 0;
+  double arrival = 0;
+  double deadline = std::numeric_limits<double>::infinity();
+  bool multi_step = true;
+};
+
+// Each decision is counted; counters only grow.
+struct Counters {
+  int64_t requests_added = 0, requests_refused = 0, requests_started = 0, requests_resumed = 0;
+  int64_t finished_stop = 0, finished_length = 0, cancelled = 0, deadline_missed = 0;
+  int64_t leases_expired = 0, forks = 0;
+  int64_t plans = 0, commits = 0, abandons = 0, rows = 0, preemptions = 0, stalls = 0;
+  int64_t prompt_tokens = 0, prefill_chunks = 0, scheduled_tokens = 0, output_tokens = 0;
+  int64_t drafted_tokens = 0, drafts_accepted = 0, drafts_dropped = 0;
+  int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
+  int64_t blocks_allocated = 0, blocks_evicted = 0, blocks_copied = 0;
+  int64_t tokens_discarded = 0;  // sampled for a request that had ended, or under an old epoch
+};
+
+// Decides which tokens of which request each step computes. One token budget, no phases: every
+// request's `computed` chases its `known` tokens; running requests first, then waiting ones.
+//
+// plan() reserves and advances, commit() applies the outcome, abandon() undoes a plan whose step
+// failed. Plans are committed in the order they were made and abandoned in the opposite order.
+// Blocks and slots are released only when no outstanding plan refers to them. An exception
+// leaves the state as it was. One thread at a time; equal calls give equal plans.
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
+
+  Refusal add(const Submission& submission);
+  bool cancel(int64_t request_id);
+
+  Plan& plan(double now);
+  const Outcome& commit(Plan& plan, std::span<const int32_t> tokens,
+                        std::span<const int32_t> counts, std::span<const uint8_t> ends);
+  void abandon(Plan& plan);
+
+  const SchedulerConfig& config() const { return config_; }
+  int32_t num_waiting() const { return policy_->size(); }
+  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
+  int32_t num_free_blocks() const { return pool_.num_free(); }
+  const BlockPool& pool() const { return pool_; }
+  const PrefixIndex& index() const { return index_; }
+  const Counters& counters() const { return counters_; }
+  // The blocks of a request, first to last; empty when it is unknown or waiting.
+  std::vector<BlockId> blocks_of(int64_t request_id) const;
+
+  // Tokens looked up and found in the prefix cache, by tag; beyond kMaxTags tags under -1.
+  struct TagHits {
+    int64_t queries = 0;
+    int64_t hits = 0;
+  };
+  const std::map<int64_t, TagHits>& prefix_stats() const { return tag_hits_; }
+  static constexpr size_t kMaxTags = 1024;
+
+  // Empty when every structure is sound, else what is wrong. Slow: for tests and idle moments.
+  std::string check_integrity() const;
+
+ private:
+  // scheduler_plan.cc: choosing.
+  struct Placement {
+    bool preempted_other = false;
+    bool preempted_itself = false;
+  };
+  void expire_waiting(Plan& plan, double now);
+  void report_deadline(Plan& plan, const Request& request);
+  bool schedule_running(Plan& plan, double now);  // true when something was preempted
+  Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
+  void schedule_waiting(Plan& plan);
+  bool try_start(Plan& plan, Request& request);
+  int32_t chunk(int32_t wanted, int32_t room) const;
+  size_t victim(size_t after) const;  // index in running_, or running_.size()
+  void preempt(Plan& plan, Request& request);
+  void back_to_queue(Request& request);
+  void emit(Plan& plan, Request& request, int32_t tokens, int32_t drafts, int32_t passes);
+  void count_hits(const Request& request, int32_t cached);
+  int32_t budget(const Plan& plan) const {
+    return config_.max_num_batched_tokens - plan.num_tokens;
+  }
+
+  // scheduler_blocks.cc: blocks and the prefix index.
+  int32_t blocks_for(int32_t tokens) const {
+    return (tokens + config_.block_size - 1) / config_.block_size;
+  }
+  int32_t find_prefix(const Request& request);  // fills hits_
+  BlockId take_block();
+  void append_block(Plan& plan, Request& request, BlockId block);
+  void pop_block(Request& request);
+  // Offers full blocks of verified, computed tokens to the index; notes in `log` which it took.
+  void register_blocks(Request& request, std::vector<BlockId>* log) {
+    // Drafts and placeholders lie at or after `known`: they are never shown to others.
+    const int32_t verified = std::min(request.computed, request.known);
+    if (!config_.enable_prefix_caching) return;
+    if ((request.registered + 1) * config_.block_size <= verified) register_full_blocks(request, log);
+  }
+  void register_full_blocks(Request& request, std::vector<BlockId>* log);
+  void release_blocks(Request& request);
+  void give_up_slot(Request& request, std::vector<int32_t>& ended_slots);
+
+  // scheduler_commit.cc: applying and undoing.
+  void check_outcome(const Plan& plan, std::span<const int32_t> tokens,
+                     std::span<const int32_t> counts, std::span<const uint8_t> ends) const;
+  void apply(const Plan::Row& row, int32_t passes, std::span<const int32_t> tokens, bool ends);
+  void undo(Plan::Row& row, int32_t passes, bool sampled);
+  void end_running(Request& request);
+  void retire(Request& request, std::vector<int32_t>& ended_slots);  // forgets an ended request
+  void set_prefilling(Request& request, bool prefilling);
+  void queue(Request& request);
+  void leave_queue(Request& request);
+
+  std::string check_request(const Request& request) const;  // scheduler_integrity.cc
+
+  SchedulerConfig config_;
+  BlockPool pool_;
+  PrefixIndex index_;
+  std::unique_ptr<Policy> policy_;
+  std::unordered_map<int64_t, std::unique_ptr<Request>> requests_;
+  std::vector<Request*> running_;  // by rank
+  std::vector<int32_t> free_slots_;
+  int64_t waiting_tokens_ = 0;
+  int32_t num_prefilling_ = 0;
+  double next_deadline_;  // no waiting request is due before this time
+
+  std::vector<std::unique_ptr<Plan>> plans_;  // a ring: first_plan_ is the oldest outstanding
+  size_t first_plan_ = 0;
+  size_t num_outstanding_ = 0;
+  Outcome outcome_;
+
+  // For the next plan.
+  std::vector<int32_t> pending_ended_slots_;
+  std::vector<int64_t> pending_ended_ids_;
+  std::vector<int32_t> pending_ended_reasons_;
+
+  std::vector<BlockId> hits_;        // scratch of find_prefix()
+  std::vector<Request*> retiring_;   // scratch of commit()
+  int32_t decoding_left_ = 0;        // scratch of plan(): decoding requests not placed yet
+  Counters counters_;
+  std::map<int64_t, TagHits> tag_hits_;
+};
+
+}  // namespace pagemill

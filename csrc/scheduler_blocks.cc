@@ -1,0 +1,76 @@
+// Blocks of a request, and which of them the prefix index may show to others.
+#include <algorithm>
+
+#include "scheduler.h"
+
+namespace pagemill {
+
+int32_t Scheduler::find_prefix(const Request& request) {
+  hits_.clear();
+  if (!config_.enable_prefix_caching) return 0;
+  // At least one token is left to compute: its logits are what the caller waits for.
+  const int32_t most = (request.known - 1) / config_.block_size;
+  const int32_t* tokens = request.tokens.data();
+  for (int32_t i = 0; i < most; ++i, tokens += config_.block_size) {
+    const BlockId block = index_.find(request.hashes[i], tokens);
+    if (block == kNoBlock) break;
+    hits_.push_back(block);
+  }
+  return static_cast<int32_t>(hits_.size());
+}
+
+BlockId Scheduler::take_block() {
+  const BlockId block = pool_.allocate();
+  ++counters_.blocks_allocated;
+  if (index_.contains(block)) {
+    ++counters_.blocks_evicted;
+    index_.erase(block);
+  }
+  return block;
+}
+
+void Scheduler::append_block(Plan& plan, Request& request, BlockId block) {
+  plan.table_slots.push_back(request.slot);
+  plan.table_indices.push_back(static_cast<int32_t>(request.blocks.size()));
+  plan.table_blocks.push_back(block);
+  request.blocks.push_back(block);
+  request.capacity += config_.block_size;
+  request.tail_base = block * config_.block_size;
+}
+
+void Scheduler::pop_block(Request& request) {
+  const BlockId block = request.blocks.back();
+  request.blocks.pop_back();
+  request.capacity -= config_.block_size;
+  request.tail_base = request.blocks.empty() ? 0 : request.blocks.back() * config_.block_size;
+  if (index_.contains(block)) {
+    pool_.release(block);
+  } else {
+    pool_.discard(block);
+  }
+}
+
+void Scheduler::register_full_blocks(Request& request, std::vector<BlockId>* log) {
+  const int32_t verified = std::min(request.computed, request.known);
+  while ((request.registered + 1) * config_.block_size <= verified) {
+    const int32_t i = request.registered++;
+    const BlockId block = request.blocks[i];
+    if (index_.contains(block)) continue;
+    const int32_t* tokens = request.tokens.data() + static_cast<size_t>(i) * config_.block_size;
+    if (index_.insert(block, request.hashes[i], tokens) && log != nullptr) log->push_back(block);
+  }
+}
+
+void Scheduler::release_blocks(Request& request) {
+  // From the tail, so that the leaves of the prefix tree are recycled before its roots.
+  while (!request.blocks.empty()) pop_block(request);
+  request.registered = 0;
+}
+
+void Scheduler::give_up_slot(Request& request, std::vector<int32_t>& ended_slots) {
+  ended_slots.push_back(request.slot);
+  free_slots_.push_back(request.slot);
+  request.slot = -1;
+}
+
+}  // namespace pagemill

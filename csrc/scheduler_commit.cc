@@ -1,0 +1,185 @@
+// Applying a step's outcome, or undoing a step that failed.
+#include <algorithm>
+#include <stdexcept>
+
+#include "scheduler.h"
+
+namespace pagemill {
+
+void Scheduler::check_outcome(const Plan& plan, std::span<const int32_t> tokens,
+                              std::span<const int32_t> counts,
+                              std::span<const uint8_t> ends) const {
+  const auto num_sampled = static_cast<size_t>(plan.num_sampled);
+  if (counts.size() != num_sampled || ends.size() != num_sampled) {
+    throw std::invalid_argument("counts and ends need one element per sampling row");
+  }
+  int64_t total = 0;
+  for (int32_t row = 0, i = 0; row < plan.num_rows; ++row) {
+    if (!plan.sampled[row]) continue;
+    const int32_t count = counts[i++];
+    if (count < 0 || count > plan.num_drafts[row] + plan.passes[row]) {
+      throw std::invalid_argument("a row got more tokens than it had drafts and passes");
+    }
+    total += count;
+  }
+  if (total != static_cast<int64_t>(tokens.size())) {
+    throw std::invalid_argument("counts don't add up to the number of tokens");
+  }
+  for (const int32_t token : tokens) {
+    if (token < 0) throw std::invalid_argument("negative token id");
+  }
+}
+
+const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
+                                 std::span<const int32_t> counts, std::span<const uint8_t> ends) {
+  if (!plan.outstanding && plan.num_rows == 0) {
+    check_outcome(plan, tokens, counts, ends);
+    outcome_.clear();
+    return outcome_;
+  }
+  if (!plan.outstanding || &plan != plans_[first_plan_].get()) {
+    throw std::logic_error("only the oldest outstanding plan can be committed");
+  }
+  check_outcome(plan, tokens, counts, ends);
+  outcome_.clear();
+  ++counters_.commits;
+
+  size_t token_at = 0;
+  size_t sampled_at = 0;
+  bool any_ended = false;
+  for (int32_t i = 0; i < plan.num_rows; ++i) {
+    const Plan::Row& row = plan.rows[i];
+    Request& request = *row.request;
+    if (i + 4 < plan.num_rows) __builtin_prefetch(plan.rows[i + 4].request);
+    --request.in_flight;
+    if (row.copied != kNoBlock) pool_.release(row.copied);
+    if (plan.sampled[i]) {
+      const int32_t count = counts[sampled_at];
+      const bool ends_here = ends[sampled_at] != 0;
+      ++sampled_at;
+      if (request.state == RequestState::kRunning && request.epoch == row.epoch) {
+        apply(row, plan.passes[i], tokens.subspan(token_at, count), ends_here);
+        any_ended |= request.state == RequestState::kEnded;
+      } else {
+        counters_.tokens_discarded += count;
+      }
+      token_at += count;
+    }
+    if (request.in_flight > 0) continue;
+    if (request.state == RequestState::kEnded) {
+      retiring_.push_back(&request);
+    } else {
+      // Blocks reserved for drafts and passes that came to nothing.
+      while (request.capacity - config_.block_size >= request.known) pop_block(request);
+    }
+  }
+  if (any_ended) {
+    std::erase_if(running_, [](const Request* r) { return r->state == RequestState::kEnded; });
+  }
+  for (Request* request : retiring_) retire(*request, pending_ended_slots_);
+  retiring_.clear();
+
+  plan.outstanding = false;
+  first_plan_ = (first_plan_ + 1) % plans_.size();
+  --num_outstanding_;
+  return outcome_;
+}
+
+void Scheduler::apply(const Plan::Row& row, int32_t passes, std::span<const int32_t> tokens,
+                      bool ends) {
+  Request& request = *row.request;
+  request.pending -= passes;
+  request.uncertain = false;
+
+  Finish finish = Finish::kNone;
+  size_t taken = 0;
+  while (taken < tokens.size() && finish == Finish::kNone) {
+    const int32_t token = tokens[taken++];
+    request.tokens.push_back(token);
+    ++request.known;
+    if (request.is_stop(token)) {
+      finish = Finish::kStop;
+    } else if (request.known == request.limit) {
+      finish = Finish::kLength;
+    }
+  }
+  if (ends && taken == tokens.size()) finish = Finish::kStop;
+  if (request.next_hash_at <= request.known) request.extend_hashes(config_.block_size);
+
+  counters_.output_tokens += static_cast<int64_t>(taken);
+  counters_.tokens_discarded += static_cast<int64_t>(tokens.size() - taken);
+  if (passes == 1 && taken > 1) counters_.drafts_accepted += static_cast<int64_t>(taken) - 1;
+
+  // K/V exist for all known tokens but the last; the plan assumed that every pass brings one.
+  const int32_t assumed = row.computed_before + row.num_tokens + passes - 1;
+  if (finish != Finish::kNone) {
+    ++(finish == Finish::kStop ? counters_.finished_stop : counters_.finished_length);
+    request.computed = request.known - 1;
+    end_running(request);
+  } else if (request.known - 1 != assumed) {
+    request.computed += request.known - 1 - assumed;
+    if (request.in_flight > 0 && static_cast<int32_t>(tokens.size()) < passes) {
+      // A later plan counted on tokens that didn't come: its row is void.
+      ++request.epoch;
+      request.pending = 0;
+      request.computed = request.known - 1;
+    }
+    set_prefilling(request, request.computed < request.known_at_start);
+  }
+  if (taken == 0 && finish == Finish::kNone) return;
+  outcome_.request_ids.push_back(request.id);
+  outcome_.tokens.insert(outcome_.tokens.end(), tokens.begin(), tokens.begin() + taken);
+  outcome_.token_start.push_back(static_cast<int32_t>(outcome_.tokens.size()));
+  outcome_.finish.push_back(static_cast<int32_t>(finish));
+}
+
+void Scheduler::abandon(Plan& plan) {
+  if (!plan.outstanding && plan.num_rows == 0) return;
+  const size_t newest = (first_plan_ + num_outstanding_ + plans_.size() - 1) % plans_.size();
+  if (!plan.outstanding || &plan != plans_[newest].get()) {
+    throw std::logic_error("only the newest outstanding plan can be abandoned");
+  }
+  ++counters_.abandons;
+  // Contents that the step should have brought are shown to nobody. What the plan evicted stays
+  // evicted, and what it preempted stays preempted: the step may have overwritten their blocks.
+  for (const BlockId block : plan.registered) index_.erase(block);
+  // The executor may have missed what changed: it is told again.
+  pending_ended_slots_.insert(pending_ended_slots_.begin(), plan.ended_slots.begin(),
+                              plan.ended_slots.end());
+  for (int32_t i = plan.num_rows - 1; i >= 0; --i) {
+    undo(plan.rows[i], plan.passes[i], plan.sampled[i] != 0);
+  }
+  for (Request* request : retiring_) retire(*request, pending_ended_slots_);
+  retiring_.clear();
+  plan.outstanding = false;
+  --num_outstanding_;
+}
+
+void Scheduler::undo(Plan::Row& row, int32_t passes, bool sampled) {
+  Request& request = *row.request;
+  --request.in_flight;
+  const bool current = request.epoch == row.epoch && request.state == RequestState::kRunning;
+  for (int32_t i = 0; i < row.added_blocks; ++i) pop_block(request);
+  if (request.epoch == row.epoch) {
+    request.computed = row.computed_before;
+    request.registered = row.registered_before;
+    if (sampled) {
+      request.pending -= passes;
+      request.uncertain = false;
+    }
+  }
+  if (request.state == RequestState::kEnded) {
+    if (request.in_flight == 0) retiring_.push_back(&request);
+    return;
+  }
+  if (row.admitted) {
+    std::erase(running_, &request);
+    set_prefilling(request, false);
+    give_up_slot(request, pending_ended_slots_);
+    back_to_queue(request);
+  } else if (current) {
+    set_prefilling(request, request.computed < request.known_at_start);
+  }
+}
+
+}  // namespace pagemill
