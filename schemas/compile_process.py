@@ -12,10 +12,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from .compile_worker import MAX_FRAME
 from .errors import SchemaReason, SchemaRefused
 
 START_TIMEOUT_S = 60.0
+MAX_FRAME = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,14 @@ class CompileProcess:
             self._kill()
         if self._child is not None:
             return
-        # One thread: pools of numerical libraries would count against the address space.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        # One thread: pools of numerical libraries would count against the address space. The
+        # child finds its modules where this process does.
+        environment = {
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
         self._child = subprocess.Popen(
             [sys.executable, "-m", "pagemill.schemas.compile_worker", str(max_memory)],
             stdin=subprocess.PIPE,
@@ -130,6 +136,12 @@ class CompileProcess:
             if stream is not None:
                 stream.close()
 
+    def _fd(self, name: str) -> int:
+        stream = getattr(self._child, name)
+        if stream is None:
+            raise _Gone
+        return int(stream.fileno())
+
     def _wait(self, fd: int, event: int, deadline: float) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(fd, event)
@@ -138,8 +150,7 @@ class CompileProcess:
                 raise _Late
 
     def _send(self, body: bytes, deadline: float) -> None:
-        assert self._child is not None and self._child.stdin is not None
-        fd = self._child.stdin.fileno()
+        fd = self._fd("stdin")
         rest = memoryview(struct.pack(">I", len(body)) + body)
         while rest:
             self._wait(fd, selectors.EVENT_WRITE, deadline)
@@ -157,8 +168,7 @@ class CompileProcess:
         return self._read(length, deadline)
 
     def _read(self, count: int, deadline: float) -> bytes:
-        assert self._child is not None and self._child.stdout is not None
-        fd = self._child.stdout.fileno()
+        fd = self._fd("stdout")
         parts = bytearray()
         while len(parts) < count:
             self._wait(fd, selectors.EVENT_READ, deadline)

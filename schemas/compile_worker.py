@@ -13,11 +13,11 @@ import sys
 from typing import Any, BinaryIO
 
 from .automaton import Ambiguous, Automaton, TooManyStates, build
+from .compile_process import MAX_FRAME
 from .errors import SchemaReason, SchemaRefused
 from .lowering import Counting, lower_counted
 from .table import encode
 
-MAX_FRAME = 256 * 1024 * 1024
 _ADVICE = "lower the bounds, simplify patterns, or split the schema"
 
 

@@ -11,12 +11,12 @@ from ..errors import SchemaReason, SchemaRefused
 from . import numbers
 from .containers import array_term, object_term
 from .facts import decimal, each, number_bounds, types
+from .json_text import ANY_CHARACTER
 from .keywords import invalid, refuse_keyword
 from .layers import Conjunction, Expander, Layer
 from .strings import string
 from .terms import NEVER, Either, Fragment, Mapping, String, Term, Text, either
 from .terms import Array as ArrayTerm
-from .json_text import ANY_CHARACTER
 from .values import Values, json_text
 
 MAX_TERMS = 20_000

@@ -154,7 +154,7 @@ class _Emitter:
         if term.item != NEVER and free_high != 0:
             item = self.emit(term.item, inner_counter, counted)
         if prefix:
-            return self.tuple(prefix, item, low, free_low, free_high, inner_counter, counted)
+            return self.fixed(prefix, item, low, free_low, free_high, inner_counter, counted)
         if not item:
             return literal("[]")
         use = counted and inner_counter < MAX_COUNTERS and free_high is not None
@@ -169,7 +169,7 @@ class _Emitter:
         body = f"{item}(?:,{item}){_times(max(free_low - 1, 0), most)}"
         return f"\\[{body}\\]" if free_low else f"\\[(?:{body})?\\]"
 
-    def tuple(
+    def fixed(
         self,
         prefix: list[Term],
         item: str,
@@ -205,18 +205,13 @@ class _Emitter:
         if term.high == 0 or NEVER in (term.key, term.value):
             return literal("{}")
         pair = f"{self.emit(term.key, depth, counted)}:{self.emit(term.value, depth, counted)}"
-        body = (
-            pair
-            if term.high == 1
-            else f"{pair}(?:,{pair}){_times(max(term.low - 1, 0), None if term.high is None else term.high - 1)}"
-        )
-        if term.low == 0:
-            body = f"(?:{body})?"
         if self.counting is not Counting.NONE:
             # The same beginning as that of declared members, so that a choice between the two
             # doesn't mix marked and plain ways from one state.
-            return f"\\{{\\x{{{ELIDE:X}}}{body.replace(pair, ',' + pair, 1)}\\}}"
-        return f"\\{{{body}\\}}"
+            return f"\\{{\\x{{{ELIDE:X}}}(?:,{pair}){_times(term.low, term.high)}\\}}"
+        most = None if term.high is None else term.high - 1
+        body = pair if most == 0 else f"{pair}(?:,{pair}){_times(max(term.low - 1, 0), most)}"
+        return f"\\{{(?:{body})?\\}}" if term.low == 0 else f"\\{{{body}\\}}"
 
 
 def _times(low: int, high: int | None) -> str:

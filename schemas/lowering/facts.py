@@ -76,7 +76,8 @@ def decimal(value: Any, keyword: str, layer: Layer) -> Decimal:
 
 def number_bounds(layers: Conjunction) -> tuple[Bound | None, Bound | None]:
     """The tightest lower and upper bound."""
-    lowers, uppers = [], []
+    lowers: list[Bound] = []
+    uppers: list[Bound] = []
     for name, exclusive, found in (
         ("minimum", "exclusiveMinimum", lowers),
         ("maximum", "exclusiveMaximum", uppers),

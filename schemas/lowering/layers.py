@@ -72,8 +72,7 @@ class Expander:
             factors.append([(layer,)])
         if "$ref" in schema:
             factors.append(self._expand(self.resolve(schema["$ref"], at), seen))
-        for branch in self._branches(layer, "allOf"):
-            factors.append(self._expand(branch, seen))
+        factors += [self._expand(branch, seen) for branch in self._branches(layer, "allOf")]
         if "anyOf" in schema:
             options = [a for b in self._branches(layer, "anyOf") for a in self._expand(b, seen)]
             factors.append(_distinct(options))

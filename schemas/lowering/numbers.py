@@ -152,15 +152,15 @@ def _magnitudes(lower: Bound, upper: Bound | None) -> list[str]:
     if between is not None:
         options.append(between + _ANY_FRACTION)
     if upper is not None:
-        tail = _digits_to(high_digits, upper.inclusive)
-        if tail is not None:
-            options.append(str(high) + _fraction(tail))
+        digits = _digits_to(high_digits, upper.inclusive)
+        if digits is not None:
+            options.append(str(high) + _fraction(digits))
     return options
 
 
 @dataclass(frozen=True)
 class _Digits:
-    """Digits after the point: `regex` of one or more of them (None: none), and if none may stand."""
+    """Digits after the point: a regex of one or more (None: none), and whether none may stand."""
 
     regex: str | None
     may_be_empty: bool

@@ -16,6 +16,7 @@ from .json_text import character
 
 MAX_NODES = 5000
 MAX_REPEAT = 5000
+MAX_ANCHORED = 64
 
 
 class PatternError(ValueError):
@@ -272,55 +273,48 @@ def parse(pattern: str) -> Node:
     node = parser.alternatives(0)
     if parser.at < len(pattern):
         raise parser.fail("an unmatched parenthesis")
-    return _Anchoring().whole(node)
+    return _anchored(node)
 
 
-class _Anchoring:
-    """Rewrites anchors into `anything` around the unanchored ends."""
+def _anchored(node: Node) -> Node:
+    """Rewrite anchors at the ends into `anything` around the unanchored ends."""
+    branches = [_spelled_out(branch) for branch in _branches(node)]
+    return branches[0] if len(branches) == 1 else Or(tuple(branches))
 
-    def whole(self, node: Node) -> Node:
-        branches = [
-            self._ends(branch) for branch in self._branches(node, start=True, end=True, depth=0)
-        ]
-        return branches[0] if len(branches) == 1 else Or(tuple(branches))
 
-    def _branches(self, node: Node, *, start: bool, end: bool, depth: int) -> list[Node]:
-        """The alternatives, with anchors lifted out of groups at the ends to the top."""
-        if isinstance(node, Or):
-            return [
-                b
-                for o in node.options
-                for b in self._branches(o, start=start, end=end, depth=depth)
-            ]
-        if not isinstance(node, Cat) or not _has_edge(node):
-            return [node]
-        result: list[tuple[Node, ...]] = [()]
-        for i, part in enumerate(node.parts):
-            if isinstance(part, Or | Cat) and _has_edge(part):
-                options = self._branches(part, start=start, end=end, depth=depth + 1)
-            else:
-                options = [part]
-            result = [(*done, *_parts(option)) for done in result for option in options]
-            if len(result) > 64:
-                raise PatternError("too many alternatives with anchors")
-            del i
-        return [Cat(parts) for parts in result]
+def _branches(node: Node) -> list[Node]:
+    """The alternatives, with those that hold anchors lifted out of groups to the top."""
+    if not _has_edge(node):
+        return [node]
+    if isinstance(node, Or):
+        return [branch for option in node.options for branch in _branches(option)]
+    if not isinstance(node, Cat):
+        return [node]
+    result: list[tuple[Node, ...]] = [()]
+    for part in node.parts:
+        options = _branches(part)
+        result = [(*done, *_parts(option)) for done in result for option in options]
+        if len(result) > MAX_ANCHORED:
+            raise PatternError("too many alternatives with anchors")
+    return [Cat(parts) for parts in result]
 
-    def _ends(self, node: Node) -> Node:
-        parts = list(_parts(node))
-        starts = bool(parts) and parts[0] == Edge(start=True)
-        while parts and parts[0] == Edge(start=True):
-            parts.pop(0)
-        ends = bool(parts) and parts[-1] == Edge(start=False)
-        while parts and parts[-1] == Edge(start=False):
-            parts.pop()
-        if any(_has_edge(part) for part in parts):
-            raise PatternError("an anchor inside the pattern")
-        if not starts:
-            parts.insert(0, ANYTHING)
-        if not ends and not (len(parts) == 1 and parts[0] == ANYTHING):
-            parts.append(ANYTHING)
-        return Cat(tuple(parts))
+
+def _spelled_out(node: Node) -> Node:
+    parts = list(_parts(node))
+    starts = ends = False
+    while parts and parts[0] == Edge(start=True):
+        parts.pop(0)
+        starts = True
+    while parts and parts[-1] == Edge(start=False):
+        parts.pop()
+        ends = True
+    if any(_has_edge(part) for part in parts):
+        raise PatternError("an anchor inside the pattern")
+    if not starts:
+        parts.insert(0, ANYTHING)
+    if not ends and parts != [ANYTHING]:
+        parts.append(ANYTHING)
+    return Cat(tuple(parts))
 
 
 def _parts(node: Node) -> tuple[Node, ...]:
@@ -342,8 +336,8 @@ def lengths(node: Node) -> tuple[int, int | None]:
     if isinstance(node, Chars):
         return 1, 1
     if isinstance(node, Cat):
-        low, high = 0, 0 if node.parts == () else 0
-        total: int | None = high
+        low = 0
+        total: int | None = 0
         for part in node.parts:
             least, most = lengths(part)
             low += least
@@ -364,7 +358,7 @@ def lengths(node: Node) -> tuple[int, int | None]:
 
 
 def regex(node: Node) -> str:
-    """The regex of the texts as they stand inside a JSON string. PatternError when there are none."""
+    """The regex of the texts as they stand in a JSON string; PatternError when there are none."""
     if isinstance(node, Chars):
         text = character(node.chars)
         if not text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import pattern as patterns
+from .charset import CharSet
 from .facts import counts, each
 from .formats import FORMATS
 from .json_text import ANY_CHARACTER, character
@@ -86,7 +87,7 @@ def parse(text: str, keyword: str, at: str) -> patterns.Node:
 
 def _repeated_character(
     node: patterns.Node,
-) -> tuple[patterns.charset.CharSet, int, int | None] | None:
+) -> tuple[CharSet, int, int | None] | None:
     """`[class]{low,high}` as its parts."""
     if isinstance(node, patterns.Cat) and len(node.parts) == 1:
         node = node.parts[0]
