@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-
 from pagemill.engine.client import Engine
 from pagemill.engine.protocol import Output, Request, SamplingParams
 from pagemill.engine.tokenizer import Tokenizer

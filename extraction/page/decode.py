@@ -60,9 +60,21 @@ _HEADER_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE
 _META_CHARSET = re.compile(rb"<meta[^>]{0,512}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,256}?encoding\s*=\s*[\"']([\w.:-]+)", re.IGNORECASE)
 _META_WINDOW = 16 * 1024
-_STATISTICS_WINDOW = 64 * 1024
+_STATISTICS_WINDOW = 256 * 1024
+_STATISTICS_SAMPLE = 24 * 1024
+_MARKUP = re.compile(rb"<(script|style)\b.*?</\1\s*>|<[^>]{0,2000}>", re.IGNORECASE | re.DOTALL)
+_HIGH = re.compile(rb"[\x80-\xff]")
+_ASCII_LETTER = re.compile(rb"[a-zA-Z]")
+_HIGH_RUN = re.compile(rb"[^\n]{0,60}[\x80-\xff][^\n]{0,200}")
+_WESTERN_SHARE = 0.03
+_ALPHABET_SHARE = 0.2
+_ALPHABETS = ["cp1252", "cp1250", "cp1254", "cp1257"]
+_SCRIPTS = (
+    "cp1251 koi8_r cp1253 cp1255 cp1256 cp866 cp874 cp932 euc_jp gb18030 big5hkscs cp949 iso8859_5"
+).split()
 # Mostly UTF-8 with a few broken bytes (cut strings, foreign comments) stays UTF-8.
-_BROKEN_PER_VALID = 0.05
+_BROKEN_PER_VALID = 0.1
+_BROKEN_PER_VALID_TOLD = 1.0  # the page or its header says UTF-8
 _VALID_RUN = re.compile(r"[^\x00-\x7f\ufffd]+")
 _CJK_CODECS = frozenset({"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp"})
 
@@ -124,9 +136,9 @@ def decode(body: bytes, *, content_type: str | None = None, encoding: str | None
             return Decoded(text, label, "header")
     if not utf8.replaced:
         return utf8
-    if _mostly_utf8(utf8.text):
-        return Decoded(utf8.text, "utf-8", "mostly UTF-8", replaced=True)
     declared = declared_codec(body)
+    if _mostly_utf8(utf8.text, told="utf-8" in (declared, label)):
+        return Decoded(utf8.text, "utf-8", "mostly UTF-8", replaced=True)
     if declared and declared != "utf-8":
         near = _lenient(body, declared, "declared")
         if near.text.count("\ufffd") * 200 <= len(near.text):
@@ -164,29 +176,38 @@ def _lenient(body: bytes, codec: str, evidence: str) -> Decoded:
     return Decoded(body.decode(codec, "replace"), codec, evidence, replaced=True)
 
 
-def _mostly_utf8(text: str) -> bool:
+def _mostly_utf8(text: str, *, told: bool = False) -> bool:
     """Whether text decoded leniently as UTF-8 is UTF-8 with a few broken bytes."""
     broken = text.count("\ufffd")
     valid = sum(1 for _ in _VALID_RUN.finditer(text))
-    return broken <= _BROKEN_PER_VALID * valid
+    return broken <= valid * (_BROKEN_PER_VALID_TOLD if told else _BROKEN_PER_VALID)
 
 
 def _by_statistics(body: bytes) -> Decoded:
-    sample = _dense_sample(body)
-    best = charset_normalizer.from_bytes(sample, preemptive_behaviour=False).best()
+    """Tell the encoding by which characters the bytes would be.
+
+    A few bytes over 127 among plain letters are the quotes and accents of a western text, whatever
+    else they could be; only where they are many is there something to count.
+    """
+    sample, share = _dense_sample(body)
+    if share < _WESTERN_SHARE:
+        return _lenient(body, "cp1252", "statistics")
+    candidates = _ALPHABETS if share < _ALPHABET_SHARE else _ALPHABETS + _SCRIPTS
+    best = charset_normalizer.from_bytes(sample, cp_isolation=list(candidates)).best()
     codec = python_codec(best.encoding) if best is not None else None
-    if codec is None or codec == "utf-8":
-        codec = "cp1252"
-    return _lenient(body, codec, "statistics")
+    return _lenient(body, codec or "cp1252", "statistics")
 
 
-def _dense_sample(body: bytes) -> bytes:
-    """The text around bytes over 127: markup would drown what tells encodings apart."""
+def _dense_sample(body: bytes) -> tuple[bytes, float]:
+    """The text around bytes over 127, and their share of all letters outside of tags."""
+    text = _MARKUP.sub(b" ", body[:_STATISTICS_WINDOW])
+    high = len(_HIGH.findall(text))
+    share = high / max(1, high + len(_ASCII_LETTER.findall(text)))
     runs: list[bytes] = []
     size = 0
-    for found in re.finditer(rb"[^<>\x00-\x7f]*[\x80-\xff][^<>]*", body):
-        runs.append(found[0][:4096])
-        size += len(runs[-1])
-        if size > _STATISTICS_WINDOW:
+    for found in _HIGH_RUN.finditer(text):
+        runs.append(found[0])
+        size += len(found[0])
+        if size > _STATISTICS_SAMPLE:
             break
-    return b"\n".join(runs) or body[:_STATISTICS_WINDOW]
+    return b"\n".join(runs) or text[:_STATISTICS_SAMPLE], share

@@ -300,7 +300,7 @@ def _enter(writer: TextWriter, node: LexborNode) -> str | None:
         return None
     attributes = node.attributes
     if attributes:
-        if is_hidden(attributes) or (tag == "dialog" and "open" not in attributes):
+        if is_hidden(tag, attributes) or (tag == "dialog" and "open" not in attributes):
             return None
         if tag not in _STRUCK and is_struck(attributes):
             tag = "s"

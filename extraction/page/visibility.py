@@ -19,6 +19,12 @@ _HIDING_STYLE = re.compile(
     r")",
     re.IGNORECASE,
 )
+_PHRASING = frozenset("a abbr b bdi em i label small span strong sub sup time".split())
+_PANEL_NAME = re.compile(
+    r"(?:^|[\s_-])(?:tab|accordion|collaps(?:e|ible|ed)|expandable|drawer|toggle)"
+    r"[_-]?(?:content|panel|pane|body|item|box|container)?[_-]?\d*(?:[\s_-]|$)",
+    re.IGNORECASE,
+)
 _STRUCK_STYLE = re.compile(r"text-decoration[a-z-]*\s*:[^;]*line-through", re.IGNORECASE)
 _SPOKEN_CLASS = re.compile(
     r"(?:^|\s)(?:sr-only|visually-?hidden|screen-?reader(?:-text|-only)?|a-offscreen|u-hiddenVisually)"
@@ -27,12 +33,26 @@ _SPOKEN_CLASS = re.compile(
 )
 
 
-def is_hidden(attributes: dict[str, str | None]) -> bool:
-    """Whether the attributes take the element, and all that it holds, out of sight."""
-    if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+def is_hidden(tag: str, attributes: dict[str, str | None]) -> bool:
+    """Whether the attributes take the element, and all that it holds, out of sight.
+
+    Panels that a click on their tab opens count as seen. `aria-hidden` hides icons and doubles
+    of spoken text; on containers it only says that a dialog was open when the page was stored.
+    """
+    if attributes.get("aria-hidden") == "true" and tag in _PHRASING:
         return True
     style = attributes.get("style")
-    return style is not None and _HIDING_STYLE.search(style) is not None
+    out_of_sight = "hidden" in attributes or (
+        style is not None and _HIDING_STYLE.search(style) is not None
+    )
+    return out_of_sight and not _is_panel(attributes)
+
+
+def _is_panel(attributes: dict[str, str | None]) -> bool:
+    if attributes.get("role") == "tabpanel":
+        return True
+    names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
+    return _PANEL_NAME.search(names) is not None
 
 
 def is_struck(attributes: dict[str, str | None]) -> bool:
