@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 
 from pagemill._core import ByteDfa, Grammar, TokenTrie
 
@@ -49,6 +50,11 @@ class GrammarStore:
         """
         if grammar_hash in self._grammars:
             return
+        if hashlib.sha256(table).hexdigest() != grammar_hash:
+            # Else one client could put a grammar under the name of another's.
+            raise EngineError(
+                EngineReason.GRAMMAR_INVALID, "a grammar's hash is the SHA-256 of its table"
+            )
         try:
             grammar = Grammar(ByteDfa.from_bytes(table), self._trie)
         except ValueError as error:

@@ -68,7 +68,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class GrammarTable(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """A compiled grammar (the byte automaton's table, see csrc/byte_dfa.h)."""
+    """A compiled grammar: the byte automaton's table, and the SHA-256 of it in hexadecimal."""
 
     hash: str
     table: bytes
