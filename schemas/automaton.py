@@ -14,6 +14,7 @@ from outlines_core import Index, Vocabulary
 from .lowering.emit import ELIDE, Lowered, Op, marked_op
 from .table import MAX_STATES, Automaton
 
+_END = 0
 _MARK = 1
 _COMMA = 0x2C
 _FIRST_TEXT_BYTE = 0x20
@@ -32,7 +33,9 @@ class TooManyStates(Exception):
 def build(lowered: Lowered) -> Automaton:
     """Compile and minimise. Ambiguous, TooManyStates, or ValueError from Outlines."""
     vocabulary = Vocabulary(_EOS, {bytes([byte]): [byte] for byte in range(256)})
-    index = Index(lowered.regex, vocabulary)
+    # Outlines' automaton prefers the first alternative that matches and drops longer ones behind
+    # it; behind a common last byte all of them live on.
+    index = Index(f"(?:{lowered.regex})\\x00", vocabulary)
     transitions = index.get_transitions()
     finals = index.get_final_states()
     numbers = {state: number for number, state in enumerate(transitions.keys() | set(finals))}
@@ -42,8 +45,8 @@ def build(lowered: Lowered) -> Automaton:
         for byte, to in edges.items():
             if byte != _EOS:
                 row[byte] = numbers[to]
-    final = np.zeros(len(numbers), dtype=np.bool_)
-    final[[numbers[state] for state in finals]] = True
+    final = next_state[:, _END] >= 0
+    next_state[:, _END] = -1
     start = numbers[index.get_initial_state()]
     ops = np.zeros_like(next_state)
     if lowered.marked:
