@@ -1,0 +1,32 @@
+"""JSON Schemas: loading, advice, versions, validation, and compiling to a byte automaton.
+
+Knows no engine, no pages and no model; `library` holds ready-made schemas.
+"""
+
+from . import library
+from .compiler import CompiledSchema, compile
+from .errors import SchemaReason, SchemaRefused
+from .lint import LintWarning, lint
+from .load import canonical_json, content_hash, load
+from .lowering import lower
+from .registry import LibraryCatalog, SchemaCatalog, SchemaRegistry, SchemaVersion
+from .validate import Validator
+
+__all__ = [
+    "CompiledSchema",
+    "LibraryCatalog",
+    "LintWarning",
+    "SchemaCatalog",
+    "SchemaReason",
+    "SchemaRefused",
+    "SchemaRegistry",
+    "SchemaVersion",
+    "Validator",
+    "canonical_json",
+    "compile",
+    "content_hash",
+    "library",
+    "lint",
+    "load",
+    "lower",
+]
