@@ -156,6 +156,13 @@ class Scheduler:
         It shows up in the next plan's `ended_ids`, and in no commit any more. Its slot and
         blocks stay its own until no outstanding plan refers to them.
         """
+    def propose(self, request_ids: _I64, starts: _I32, tokens: _I32) -> int:
+        """Guesses at the next tokens of running requests, for the next plan only.
+
+        `tokens[starts[i]:starts[i + 1]]` are for `request_ids[i]`. Returns how many requests
+        took theirs: those that run and that no outstanding plan has a row of. The plan cuts
+        drafts to the budget, the free blocks and the request's limit.
+        """
     def plan(self, now: float) -> Plan:
         """Choose the next step's work.
 

@@ -134,6 +134,19 @@ bool Scheduler::cancel(int64_t request_id) {
   return true;
 }
 
+bool Scheduler::propose(int64_t request_id, std::span<const int32_t> drafts) {
+  for (const int32_t token : drafts) require(token >= 0, "negative token id");
+  const auto found = requests_.find(request_id);
+  if (found == requests_.end()) return false;
+  Request& request = *found->second;
+  if (request.state != RequestState::kRunning || request.in_flight > 0) return false;
+  // More can never be scheduled.
+  const size_t most = config_.max_num_batched_tokens;
+  request.drafts.assign(drafts.begin(), drafts.begin() + std::min(drafts.size(), most));
+  request.num_drafts = static_cast<int32_t>(request.drafts.size());
+  return true;
+}
+
 void Scheduler::queue(Request& request) {
   request.state = RequestState::kWaiting;
   waiting_tokens_ += request.known;

@@ -64,6 +64,10 @@ class Scheduler {
   Refusal add(const Submission& submission);
   bool cancel(int64_t request_id);
 
+  // Guesses at the next tokens of a running request, for the next plan only. False, and nothing
+  // happens, unless the request runs and no outstanding plan has a row of it.
+  bool propose(int64_t request_id, std::span<const int32_t> drafts);
+
   Plan& plan(double now);
   const Outcome& commit(Plan& plan, std::span<const int32_t> tokens,
                         std::span<const int32_t> counts, std::span<const uint8_t> ends);

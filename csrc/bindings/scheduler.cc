@@ -193,6 +193,27 @@ int add_request(Scheduler& scheduler, int64_t request_id, const Array<int32_t>& 
   return static_cast<int>(scheduler.add(submission));
 }
 
+int propose_drafts(Scheduler& scheduler, const Array<int64_t>& request_ids,
+                   const Array<int32_t>& starts, const Array<int32_t>& tokens) {
+  const auto ids = span_of(request_ids);
+  const auto bounds = span_of(starts);
+  const auto drafts = span_of(tokens);
+  if (bounds.size() != ids.size() + 1) throw std::invalid_argument("starts needs ids + 1 elements");
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (bounds[i] < 0 || bounds[i] > bounds[i + 1]) {
+      throw std::invalid_argument("starts must be ascending");
+    }
+  }
+  if (static_cast<size_t>(bounds.back()) > drafts.size()) {
+    throw std::invalid_argument("starts point beyond the tokens");
+  }
+  int taken = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    taken += scheduler.propose(ids[i], drafts.subspan(bounds[i], bounds[i + 1] - bounds[i]));
+  }
+  return taken;
+}
+
 py::dict stats_of(const Scheduler& scheduler) {
   const Counters& c = scheduler.counters();
   py::dict d;
@@ -282,6 +303,8 @@ void bind_scheduler(py::module_& module) {
            py::arg("tenant") = 0, py::arg("tag") = 0, py::arg("adapter") = 0,
            py::arg("arrival") = 0.0, py::arg("deadline") = never, py::arg("multi_step") = true)
       .def("cancel", &Scheduler::cancel, py::arg("request_id"))
+      .def("propose", &propose_drafts, py::arg("request_ids").noconvert(),
+           py::arg("starts").noconvert(), py::arg("tokens").noconvert())
       .def("plan", &Scheduler::plan, py::arg("now"), py::return_value_policy::reference_internal)
       .def(
           "commit",
