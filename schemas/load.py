@@ -11,13 +11,13 @@ import hashlib
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from jsonschema import Draft7Validator, Draft202012Validator
 from jsonschema.exceptions import best_match
 from jsonschema.protocols import Validator as JsonSchemaValidator
-from jsonschema_specifications import REGISTRY as SPECIFICATIONS
 
 from .errors import SchemaReason, SchemaRefused
 from .pattern import Pattern
@@ -116,8 +116,8 @@ def _parse(text: str | bytes) -> object:
     def collect(pairs: list[tuple[str, Any]]) -> _Object:
         collected = _Object(pairs)
         if len(collected) < len(pairs):
-            seen: set[str] = set()
-            collected.duplicate = next(k for k, _ in pairs if k in seen or seen.add(k))
+            counts = Counter(key for key, _ in pairs)
+            collected.duplicate = next(key for key, count in counts.items() if count > 1)
         return collected
 
     try:
@@ -182,7 +182,7 @@ def _check_metaschema(schema: dict[str, Any]) -> None:
 
 @functools.cache
 def _metaschema_checker(draft: type[JsonSchemaValidator]) -> JsonSchemaValidator:
-    return draft(draft.META_SCHEMA, registry=SPECIFICATIONS)
+    return draft(draft.META_SCHEMA)
 
 
 def _check_subschemas(schema: dict[str, Any]) -> None:
@@ -207,10 +207,16 @@ def _check_subschemas(schema: dict[str, Any]) -> None:
         if len(subschema.get("enum", ())) > MAX_ENUM:
             raise _too_large(f"more than {MAX_ENUM} values", at=f"{at}/enum")
         if "pattern" in subschema:
-            try:
-                Pattern(subschema["pattern"])
-            except ValueError as error:
-                raise _invalid(f"the pattern can't be used ({error})", at=f"{at}/pattern") from None
+            _check_pattern(subschema["pattern"], f"{at}/pattern")
+        for expression in subschema.get("patternProperties", ()):
+            _check_pattern(expression, f"{at}/patternProperties/{escape(expression)}")
+
+
+def _check_pattern(expression: str, at: str) -> None:
+    try:
+        Pattern(expression)
+    except ValueError as error:
+        raise _invalid(f"the pattern can't be used ({error})", at=at[:200]) from None
 
 
 def _check_ref(schema: dict[str, Any], ref: str, at: str) -> None:

@@ -11,7 +11,7 @@ import difflib
 import re
 import time
 from collections.abc import Iterable
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 from redis import Redis
@@ -187,14 +187,13 @@ class SchemaRegistry:
         return self._read(name, range(1, latest + 1))
 
     def _names(self) -> set[str]:
-        stored = cast("list[bytes | str]", self._redis.hkeys(self._index))
-        return {_text(name) for name in stored} | set(library.names())
+        return {_text(name) for name in self._redis.hkeys(self._index)} | set(library.names())
 
     def _latest(self, name: str) -> int:
         """The number of the latest version; 0 if the name is unknown."""
         if name not in self._seeded:
             self._seed_library(name)
-        entry = cast("bytes | str | None", self._redis.hget(self._index, name))
+        entry = self._redis.hget(self._index, name)
         if entry is None:
             # The store was emptied since this object seeded it.
             return self._seed_library(name)
@@ -211,15 +210,15 @@ class SchemaRegistry:
     def _append(self, script: Script, name: str, source: str, schema: dict[str, Any]) -> int:
         digest = content_hash(schema)
         record = _Record(digest, time.time(), source, msgspec.Raw(canonical_json(schema)))
-        arguments = [name, source, digest, msgspec.json.encode(record), MAX_NAMES, MAX_VERSIONS]
-        return cast(int, script(keys=[self._index, self._versions_key(name)], args=arguments))
+        version = script(
+            keys=[self._index, self._versions_key(name)],
+            args=[name, source, digest, msgspec.json.encode(record), MAX_NAMES, MAX_VERSIONS],
+        )
+        return int(version)
 
     def _read(self, name: str, numbers: Iterable[int]) -> tuple[SchemaVersion, ...]:
         wanted = [*numbers]
-        stored = cast(
-            "list[bytes | str | None]",
-            self._redis.hmget(self._versions_key(name), [str(number) for number in wanted]),
-        )
+        stored = self._redis.hmget(self._versions_key(name), [str(number) for number in wanted])
         return tuple(_version(name, n, text) for n, text in zip(wanted, stored, strict=True))
 
     def _versions_key(self, name: str) -> str:

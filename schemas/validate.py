@@ -6,13 +6,13 @@ Decoding already keeps a record inside its schema's language; this check is made
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jsonschema import validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator as JsonSchemaValidator
-from jsonschema_specifications import REGISTRY as SPECIFICATIONS
+from referencing import Registry
 
 from .errors import SchemaReason, SchemaRefused
 from .load import dialect, load
@@ -21,41 +21,27 @@ from .walk import escape, subschemas
 
 MAX_ERRORS = 20
 
+# What jsonschema calls for a keyword: (validator, the keyword's value, instance, schema).
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
+
 
 class Validator:
     """Checks values against one schema. Made once per schema; safe to share between threads.
 
-    References are resolved inside the schema only: nothing is ever fetched. `pattern` runs in
-    linear time (see `pattern.py`).
+    References are resolved inside the schema only: nothing is ever fetched. Expressions
+    run in linear time (see `pattern.py`).
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         """Raises SchemaRefused if `schema` is not one that `load` accepts."""
         checked = load(schema)
-        patterns: dict[str, Pattern] = {}
-        for at, subschema in subschemas(checked):
-            if "patternProperties" in subschema:
-                raise SchemaRefused(
-                    SchemaReason.KEYWORD_UNSUPPORTED,
-                    "patternProperties",
-                    at=f"{at}/patternProperties",
-                    advice="name the properties",
-                )
-            if "pattern" in subschema:
-                patterns[subschema["pattern"]] = Pattern(subschema["pattern"])
-
-        def matches(
-            _: JsonSchemaValidator, expression: str, value: object, __: Mapping[str, Any]
-        ) -> Iterator[ValidationError]:
-            if isinstance(value, str) and not patterns[expression].search(value):
-                yield ValidationError(f"{value!r} does not match {expression!r}")
-
         draft = dialect(checked)
-        self._validator: JsonSchemaValidator = validators.extend(draft, {"pattern": matches})(
-            checked, registry=SPECIFICATIONS, format_checker=draft.FORMAT_CHECKER
+        extend: Callable[..., type[JsonSchemaValidator]] = validators.extend
+        self._validator = extend(draft, _linear(checked))(
+            checked, registry=Registry(), format_checker=draft.FORMAT_CHECKER
         )
 
-    def errors(self, value: object) -> list[str]:
+    def errors(self, value: Any) -> list[str]:
         """What is wrong with `value`, by JSON pointer, at most MAX_ERRORS; [] if it is valid.
 
         Values themselves are shown cut to a few words: a record may hold a page's text.
@@ -71,22 +57,74 @@ class Validator:
         return found
 
 
+def _linear(schema: Mapping[str, Any]) -> dict[str, Keyword]:
+    """The keywords that match expressions, by `Pattern` instead of Python's `re`."""
+    expressions: set[str] = set()
+    for at, subschema in subschemas(schema):
+        expressions.update([subschema["pattern"]] if "pattern" in subschema else [])
+        expressions.update(subschema.get("patternProperties", ()))
+        if "unevaluatedProperties" in subschema and "patternProperties" in subschema:
+            raise SchemaRefused(
+                SchemaReason.KEYWORD_UNSUPPORTED,
+                "unevaluatedProperties beside patternProperties",
+                at=f"{at}/unevaluatedProperties",
+                advice="use additionalProperties",
+            )
+    patterns = {expression: Pattern(expression) for expression in expressions}
+
+    def pattern(_: Any, expression: str, value: Any, __: Any) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not patterns[expression].search(value):
+            yield ValidationError(f"{value!r} does not match {expression!r}")
+
+    def pattern_properties(
+        validator: Any, by_expression: Mapping[str, Any], value: Any, _: Any
+    ) -> Iterator[ValidationError]:
+        if isinstance(value, dict):
+            for expression, subschema in by_expression.items():
+                for name, item in value.items():
+                    if patterns[expression].search(name):
+                        yield from validator.descend(item, subschema, name, expression)
+
+    def additional_properties(
+        validator: Any, rest: Any, value: Any, schema: Mapping[str, Any]
+    ) -> Iterator[ValidationError]:
+        if not isinstance(value, dict):
+            return
+        matching = [patterns[expression] for expression in schema.get("patternProperties", ())]
+        extra = [
+            name
+            for name in value
+            if name not in schema.get("properties", ())
+            and not any(pattern.search(name) for pattern in matching)
+        ]
+        if isinstance(rest, dict):
+            for name in extra:
+                yield from validator.descend(value[name], rest, name)
+        elif rest is False and extra:
+            yield ValidationError(", ".join(map(_short, extra[:5])))
+
+    return {
+        "pattern": pattern,
+        "patternProperties": pattern_properties,
+        "additionalProperties": additional_properties,
+    }
+
+
 def _message(error: ValidationError) -> str:
     """One sentence that begins with the value's JSON pointer ("(root)" for the whole)."""
     at = "".join(f"/{escape(str(token))}" for token in error.absolute_path) or "(root)"
-    expected = error.validator_value
-    shown = _short(error.instance)
+    expected: Any = error.validator_value
+    instance: Any = error.instance
+    shown = _short(instance)
     match error.validator:
         case "type":
             names = [expected] if isinstance(expected, str) else list(expected)
             return f"{at}: {shown} is not {' or '.join(names)}"
         case "required":
-            missing = [name for name in expected if name not in error.instance]
+            missing = [name for name in expected if name not in instance]
             return f"{at}: {', '.join(map(repr, missing))} missing"
         case "additionalProperties" if expected is False:
-            known = error.schema.get("properties", {})
-            extra = [name for name in error.instance if name not in known]
-            return f"{at}: {', '.join(map(_short, extra[:5]))} not in the schema"
+            return f"{at}: {error.message} not in the schema"
         case "enum":
             return f"{at}: {shown} is none of {_short(expected, 120)}"
         case "const":

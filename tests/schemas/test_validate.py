@@ -6,7 +6,6 @@ import json
 import urllib.request
 
 import pytest
-
 from pagemill.schemas import SchemaReason, SchemaRefused, Validator
 
 PRODUCT = {
@@ -148,15 +147,32 @@ def test_nothing_is_fetched(monkeypatch):
         Validator({"$id": "http://example.com/a", "$ref": "b"})
 
 
-def test_pattern_properties_are_refused():
+def test_pattern_properties():
+    validator = Validator(
+        {
+            "properties": {"id": {"type": "integer"}},
+            "patternProperties": {"^x-": {"type": "string"}},
+            "additionalProperties": False,
+        }
+    )
+    assert validator.errors({"id": 1, "x-a": "b"}) == []
+    assert validator.errors({"x-a": 1}) == ["/x-a: 1 is not string"]
+    assert validator.errors({"id": 1, "y": 1}) == ["(root): 'y' not in the schema"]
+    others = Validator({"properties": {"a": {}}, "additionalProperties": {"type": "null"}})
+    assert others.errors({"a": 1, "b": None}) == []
+    assert others.errors({"a": 1, "b": 1}) == ["/b: 1 is not null"]
+
+
+def test_unevaluated_beside_pattern_properties_is_refused():
     with pytest.raises(SchemaRefused) as refused:
-        Validator({"patternProperties": {"^a": {"type": "null"}}})
-    assert refused.value.at == "/patternProperties"
+        Validator({"patternProperties": {"^a": True}, "unevaluatedProperties": False})
+    assert refused.value.at == "/unevaluatedProperties"
 
 
 def test_patterns_run_in_linear_time():
-    validator = Validator({"type": "string", "pattern": "^(a|a)*$"})
-    assert len(validator.errors("a" * 5_000 + "b")) == 1
+    assert Validator({"pattern": "^(a|a)*$"}).errors("a" * 5_000 + "b")
+    names = Validator({"patternProperties": {"^(a|a)*$": False}, "additionalProperties": False})
+    assert names.errors({"a" * 5_000 + "b": 1})
 
 
 def test_the_schema_is_copied():
