@@ -142,6 +142,8 @@ class Child:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._lifeline, b".")
         if self._supervisor is not None:
+            # The command may have read the byte: it holds the same pipe.
+            self._supervisor.terminate()
             self._supervisor.wait(self.grace_s + 10)
         self._release()
 
