@@ -55,7 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     problems.install(app)
     app.add_exception_handler(ClientGone, _nobody_listens)
-    app.add_middleware(BodyLimits, limit_of=_limits(chosen))
+    app.add_middleware(BodyLimits, limit_of=_BodyLimit(chosen))
     app.add_middleware(AccessLog, metrics=services.metrics)
     return app
 
@@ -65,7 +65,7 @@ async def _nobody_listens(request: object, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-class _limits:
+class _BodyLimit:
     """The bytes that a body may have: uploads of lines are read as they come, others in whole."""
 
     def __init__(self, settings: Settings) -> None:

@@ -129,4 +129,4 @@ class BatchIntake:
         submitted = self._services.metrics.submitted
         submitted.labels("true").inc(created)
         submitted.labels("false").inc(len(answers) - created)
-        await in_thread(self._services.bell.ring, len(group))
+        await in_thread(self._services.bell.ring)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from pagemill.engine.errors import EngineError, EngineReason
@@ -68,6 +69,7 @@ async def prepare(services: Services, asked: ChatRequest) -> Prompt:
         temperature=1.0 if asked.temperature is None else asked.temperature,
         top_p=1.0 if asked.top_p is None else asked.top_p,
         seed=secrets.randbits(62) if asked.seed is None else asked.seed % 2**63,
+        stop_token_ids=tuple(tokenizer.eos_ids),
     )
     request = Request(
         request_id=uuid.uuid4().hex,
@@ -108,7 +110,7 @@ async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
     )
     text = tokenizer.stream()
     stops = StopStrings(prompt.stops)
-    async with contextlib.aclosing(outputs):
+    async with contextlib.aclosing(cast("AsyncGenerator[Output]", outputs)):
         async for output in outputs:
             if output.finish == "error":
                 raise EngineError(EngineReason(output.reason), output.message)

@@ -20,14 +20,16 @@ class Strict(BaseModel):
 class Options(Strict):
     """How records are made; see `ExtractOptions`. What isn't given has the server's default."""
 
-    max_tokens: int | None = Field(None, ge=1, le=32768, description="Budget of a record")
-    max_page_tokens: int | None = Field(None, ge=64, le=131072, description="Share of the page")
-    temperature: float | None = Field(None, ge=0, le=5, description="0 is greedy")
-    top_p: float | None = Field(None, gt=0, le=1)
-    seed: int | None = Field(None, ge=0, lt=2**63)
-    evidence: bool | None = Field(None, description="Say where on the page each value stands")
-    metadata: bool | None = Field(None, description="Show JSON-LD and the like to the model")
-    timeout_s: float | None = Field(None, ge=0, le=3600, description="0: none")
+    max_tokens: int | None = Field(default=None, ge=1, le=32768, description="Budget of a record")
+    max_page_tokens: int | None = Field(
+        default=None, ge=64, le=131072, description="Share of the page"
+    )
+    temperature: float | None = Field(default=None, ge=0, le=5, description="0 is greedy")
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    evidence: bool | None = Field(default=None, description="Say where each value stands")
+    metadata: bool | None = Field(default=None, description="Show JSON-LD and such to the model")
+    timeout_s: float | None = Field(default=None, ge=0, le=3600, description="0: none")
 
     def extract_options(self, *, max_tokens: int) -> ExtractOptions:
         """The options with the server's default budget where none is given."""
@@ -42,13 +44,15 @@ class Options(Strict):
 class PageFields(Strict):
     """A page by value: `html`, or `text`, or `body` with its `body_encoding`."""
 
-    id: str | None = Field(None, min_length=1, max_length=512, description="Comes back")
-    url: str | None = Field(None, max_length=8192)
+    id: str | None = Field(default=None, min_length=1, max_length=512, description="Comes back")
+    url: str | None = Field(default=None, max_length=8192)
     html: str | None = None
     body: str | None = None
     body_encoding: BodyEncoding | None = None
-    content_type: str | None = Field(None, max_length=256)
-    encoding: str | None = Field(None, max_length=64, description="Overrides the header's charset")
+    content_type: str | None = Field(default=None, max_length=256)
+    encoding: str | None = Field(
+        default=None, max_length=64, description="Over the header's charset"
+    )
 
     def line(self) -> PageLine:
         names = ("id", "url", "html", "body", "body_encoding", "content_type", "encoding")
@@ -58,24 +62,26 @@ class PageFields(Strict):
 class ExtractRequest(PageFields):
     """One page to extract now."""
 
-    text: str | None = Field(None, description="Plain text in place of HTML")
+    text: str | None = Field(default=None, description="Plain text in place of HTML")
     schema_: SchemaRef | dict[str, Any] = Field(
         alias="schema", description="name, name@version, or a JSON Schema"
     )
-    options: Options = Options()
+    options: Options = Field(default_factory=Options)
 
 
 class ExtractQuery(Options):
     """The same in the query, for a raw body."""
 
-    schema_: SchemaRef | None = Field(None, alias="schema")
-    url: str | None = Field(None, max_length=8192)
-    id: str | None = Field(None, min_length=1, max_length=512)
-    encoding: str | None = Field(None, max_length=64)
+    schema_: SchemaRef | None = Field(default=None, alias="schema")
+    url: str | None = Field(default=None, max_length=8192)
+    id: str | None = Field(default=None, min_length=1, max_length=512)
+    encoding: str | None = Field(default=None, max_length=64)
 
 
 class BatchPage(PageFields):
-    schema_: SchemaRef | None = Field(None, alias="schema", description="Instead of the batch's")
+    schema_: SchemaRef | None = Field(
+        default=None, alias="schema", description="Instead of the batch's"
+    )
 
     def line(self) -> PageLine:
         return msgspec.structs.replace(super().line(), schema=self.schema_)
@@ -84,15 +90,15 @@ class BatchPage(PageFields):
 class BatchRequest(Strict):
     """Pages for the ledger; workers extract them."""
 
-    schema_: SchemaRef | dict[str, Any] | None = Field(None, alias="schema")
-    options: Options = Options()
+    schema_: SchemaRef | dict[str, Any] | None = Field(default=None, alias="schema")
+    options: Options = Field(default_factory=Options)
     pages: list[BatchPage] = Field(min_length=1)
 
 
 class BatchQuery(Options):
     """The same in the query, for an NDJSON body."""
 
-    schema_: SchemaRef | None = Field(None, alias="schema")
+    schema_: SchemaRef | None = Field(default=None, alias="schema")
 
 
 class RejectedPage(Strict):

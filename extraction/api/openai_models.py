@@ -57,11 +57,11 @@ _Stop = Annotated[str, Field(min_length=1, max_length=256)]
 class ChatRequest(_Strict):
     model: str
     messages: list[Message] = Field(min_length=1, max_length=256)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -75,8 +75,8 @@ class ChatRequest(_Strict):
     # Known, and served only with the value that asks for nothing.
     n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
-    frequency_penalty: float | None = Field(None, ge=0, le=0)
-    presence_penalty: float | None = Field(None, ge=0, le=0)
+    frequency_penalty: float | None = Field(default=None, ge=0, le=0)
+    presence_penalty: float | None = Field(default=None, ge=0, le=0)
     tool_choice: Literal["none", "auto"] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pagemill.engine.protocol import Output
 
 from ..extractor import Prepared
 from ..inputs import BadInput, PageLine, page_of_line
@@ -116,7 +118,7 @@ async def run_one(
         grammars={bound.grammar.hash: bound.grammar.table},
     )
     tokens: list[int] = []
-    async with contextlib.aclosing(outputs):
+    async with contextlib.aclosing(cast("AsyncGenerator[Output]", outputs)):
         async for output in outputs:
             tokens += output.token_ids
             if output.finish is not None:

@@ -52,7 +52,7 @@ class Services:
         self.redis = redis
         self.ledger = Ledger(redis, namespace=settings.namespace, limits=limits)
         self.registry = schemas.SchemaRegistry(redis, settings.namespace)
-        self.bell = Bell(settings)
+        self.bell = Bell(settings, redis)
         self._engine: AsyncEngineClient | None = None
         self._extractor: Extractor | None = None
         self._tokenizer: Tokenizer | None = None

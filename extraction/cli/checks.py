@@ -7,7 +7,7 @@ import importlib.util
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from ..stack import server_binary
 
 Outcome = Literal["ok", "warning", "failed", "skipped"]
 _MEMORY_ALARM = 0.8
+PARTS = ("installation", "model", "redis", "engine")
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,18 @@ class Check:
     advice: str = ""
 
 
-def run_checks(settings: Settings) -> Iterator[Check]:
-    """Yield the checks in order; slow ones as they come."""
-    yield from _installation()
+def run_checks(settings: Settings, parts: Sequence[str] = PARTS) -> Iterator[Check]:
+    """Yield the checks of `parts` in order; slow ones as they come."""
+    if "installation" in parts:
+        yield from _installation()
     tokenizer_hash = ""
-    for check, found in _model(settings):
-        tokenizer_hash = found or tokenizer_hash
+    if "model" in parts:
+        check, tokenizer_hash = _model(settings)
         yield check
-    yield from _redis(settings)
-    yield from _engine(settings, tokenizer_hash)
+    if "redis" in parts:
+        yield from _redis(settings)
+    if "engine" in parts:
+        yield from _engine(settings, tokenizer_hash)
 
 
 def _installation() -> Iterator[Check]:
@@ -70,21 +74,20 @@ def _installation() -> Iterator[Check]:
         yield Check("embedded server", "warning", error.message, error.advice)
 
 
-def _model(settings: Settings) -> Iterator[tuple[Check, str]]:
+def _model(settings: Settings) -> tuple[Check, str]:
     try:
         files = store.resolve(settings.model)
         tokenizer = Tokenizer.load(files.directory)
     except EngineError as error:
-        yield Check("model", "failed", str(error), "pagemill model pull"), ""
-        return
-    yield Check("model", "ok", f"{files.name} in {files.directory}"), tokenizer.hash
+        return Check("model", "failed", str(error), "pagemill model pull"), ""
+    return Check("model", "ok", f"{files.name} in {files.directory}"), tokenizer.hash
 
 
 def _redis(settings: Settings) -> Iterator[Check]:
     url = redact_url(settings.redis_url)
     client = connect(settings.redis_url, timeout_s=3.0)
     try:
-        info: dict[str, Any] = client.info()  # type: ignore[assignment]
+        info: dict[str, Any] = client.info()
     except redis.exceptions.RedisError as error:
         if "redis_url" not in settings.model_fields_set:
             advice = f"fine for `pagemill extract`; else set {PREFIX}REDIS_URL"

@@ -19,6 +19,9 @@ def doctor(
     redis_url: RedisUrl = None,
     engine: EngineEndpoint = None,
     model: Model = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="PART", help="installation, model, redis or engine")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a check.")] = False,
 ) -> None:
     """Check versions, model, Redis and engine; exits 1 if something has failed.
@@ -26,11 +29,14 @@ def doctor(
     Redis and the engine are checked where they are named by option or environment, or answer at
     their default places.
     """
-    from .checks import run_checks
+    from .checks import PARTS, run_checks
+
+    if only is not None and only not in PARTS:
+        raise typer.BadParameter(f"--only: one of {', '.join(PARTS)}")
 
     settings = load_settings(redis_url=redis_url, engine_endpoint=engine, model=model)
     failed = False
-    for check in run_checks(settings):
+    for check in run_checks(settings, [only] if only else PARTS):
         failed = failed or check.outcome == "failed"
         if as_json:
             row = {"name": check.name, "outcome": check.outcome, "detail": check.detail}

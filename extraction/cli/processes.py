@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -29,34 +29,29 @@ def serve(
     Prints one line of JSON with its URL on stdout once it listens.
     """
     import uvicorn
-    from uvicorn.supervisors import Multiprocess
 
     settings = load_settings(
         host=host, port=port, redis_url=redis_url, engine_endpoint=engine, model=model
     )
     # The application is made from the environment, in this process or in several.
     os.environ.update(settings.environment())
-    config = uvicorn.Config(
-        "pagemill.extraction.api:create_app",
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        workers=workers,
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=10,
-        server_header=False,
-    )
-    listener = config.bind_socket()
-    bound_host, bound_port = listener.getsockname()[:2]
-    shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-    ready = {"event": "ready", "url": f"http://{shown}:{bound_port}"}
-    print(json.dumps(ready), flush=True)
-    server = uvicorn.Server(config)
+    options: dict[str, Any] = {
+        "app": "pagemill.extraction.api:create_app",
+        "factory": True,
+        "access_log": False,
+        "log_level": "warning",
+        "timeout_graceful_shutdown": 10,
+        "server_header": False,
+    }
+    # Bound here, so that the URL can be told before any process serves it.
+    listener = uvicorn.Config(host=settings.host, port=settings.port, **options).bind_socket()
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in str(host) else host
+    print(json.dumps({"event": "ready", "url": f"http://{shown}:{port}"}), flush=True)
     if workers > 1:
-        Multiprocess(config, target=server.run, sockets=[listener]).run()
+        uvicorn.run(fd=listener.fileno(), workers=workers, **options)
     else:
-        server.run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(**options)).run(sockets=[listener])
 
 
 def worker(
