@@ -35,7 +35,7 @@ class _Safetensors:
         self._files: dict[str, Any] = {}
         for path in paths:
             try:
-                file = stack.enter_context(safe_open(path, framework="pt"))  # type: ignore[no-untyped-call]
+                file = stack.enter_context(safe_open(path, framework="pt"))
             except (OSError, SafetensorError) as error:
                 raise _invalid(f"{path} isn't a whole safetensors file: {error}") from None
             self._files |= dict.fromkeys(file.keys(), file)
