@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_process_init, worker_ready, worker_shutdown
+from celery.signals import (
+    after_setup_logger,
+    worker_process_init,
+    worker_ready,
+    worker_shutdown,
+)
 from pagemill.extraction import logs
 from pagemill.extraction.config import load_settings
 
@@ -20,6 +26,12 @@ app = Celery("pagemill", include=["pagemill.workers.tasks"])
 app.conf.update(celery_settings(settings))
 
 _reconcilers: list[Reconciler] = []
+
+
+@after_setup_logger.connect
+def keep_records_out_of_the_log(**_: Any) -> None:
+    """Celery would log what a task returns, which is what stood on somebody's page."""
+    logging.getLogger("celery.app.trace").setLevel(logging.WARNING)
 
 
 @worker_process_init.connect
