@@ -147,12 +147,13 @@ class Stepper:
         return entry
 
     def _ended(self, plan: Plan) -> list[Progress]:
-        return [
-            self._end(self._entry(number), (), _FINISHES[code])
-            for number, code in zip(
-                plan.ended_ids.tolist(), plan.ended_reasons.tolist(), strict=True
-            )
-        ]
+        """Requests that ended without a row; final even when the plan's step fails."""
+        ended = []
+        for number, code in zip(plan.ended_ids.tolist(), plan.ended_reasons.tolist(), strict=True):
+            entry = self._book.get(number)
+            if entry is not None:  # Else it was reported with an earlier plan that was undone.
+                ended.append(self._end(entry, (), _FINISHES[code]))
+        return ended
 
     def _end(self, entry: Entry, token_ids: Sequence[int], verdict: Verdict) -> Progress:
         return Progress(entry, token_ids, entry.verdict or verdict)
@@ -185,7 +186,9 @@ class Stepper:
             type(error).__name__,
             exc_info=self._failures == 1,
         )
+        ended: list[Progress] = []
         try:
+            ended = self._ended(plan)
             slots = plan.slots.tolist()
             entries = [self._entry(self._slot_numbers[slot]) for slot in slots]
             guilty: list[Entry] = []
@@ -210,7 +213,7 @@ class Stepper:
             return self._start_anew("undoing", second)
         if not slots:
             return self._start_anew("executing", error)
-        return []
+        return ended
 
     def _failing_rows(self, plan: Plan, rows: Sequence[int]) -> list[int]:
         """Rows whose forward pass raises alone, found by halving."""
