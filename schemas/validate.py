@@ -6,10 +6,12 @@ Decoding already keeps a record inside its schema's language; this check is made
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
-from jsonschema import validators
+from jsonschema import FormatChecker, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator as JsonSchemaValidator
 from referencing import Registry
@@ -20,6 +22,8 @@ from .pattern import Pattern
 from .walk import escape, subschemas
 
 MAX_ERRORS = 20
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7F]+")
 
 # What jsonschema calls for a keyword: (validator, the keyword's value, instance, schema).
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
@@ -38,7 +42,7 @@ class Validator:
         draft = dialect(checked)
         extend: Callable[..., type[JsonSchemaValidator]] = validators.extend
         self._validator = extend(draft, _linear(checked))(
-            checked, registry=Registry(), format_checker=draft.FORMAT_CHECKER
+            checked, registry=Registry(), format_checker=_format_checker(draft.FORMAT_CHECKER)
         )
 
     def errors(self, value: Any) -> list[str]:
@@ -55,6 +59,27 @@ class Validator:
         except RecursionError:
             return ["the value or the schema nests without end"]
         return found
+
+
+def _format_checker(of_draft: FormatChecker) -> FormatChecker:
+    """The draft's formats, and IRIs by the URIs that they map to (RFC 3987, section 3.1).
+
+    The package that jsonschema takes for IRIs needs seconds to import.
+    """
+    checker = FormatChecker(formats=())
+    checker.checkers = dict(of_draft.checkers)
+    for name, ascii_name in (("iri", "uri"), ("iri-reference", "uri-reference")):
+
+        def is_iri(value: object, ascii_name: str = ascii_name) -> bool:
+            if not isinstance(value, str):
+                return True
+            mapped = "".join(
+                char if char.isascii() else quote(char, errors="replace") for char in value
+            )
+            return of_draft.conforms(mapped, ascii_name)
+
+        checker.checks(name)(is_iri)
+    return checker
 
 
 def _linear(schema: Mapping[str, Any]) -> dict[str, Keyword]:

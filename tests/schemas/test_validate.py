@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from pagemill.schemas import SchemaReason, SchemaRefused, Validator
+from pagemill.schemas.lowering.formats import FORMATS
 
 PRODUCT = {
     "type": "object",
@@ -103,6 +104,18 @@ def test_formats_are_checked(name, good, bad):
     validator = Validator({"type": "string", "format": name})
     assert validator.errors(good) == []
     assert validator.errors(bad) == [f"(root): {bad!r} is not a {name}"]
+
+
+def test_iris_may_hold_any_script():
+    validator = Validator({"type": "string", "format": "iri"})
+    assert validator.errors("https://例え.jp/é?q=ü") == []
+    assert validator.errors("https://例え.jp/a b")
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_format_of_decoding_is_checked(name):
+    """A format without a checker would pass silently."""
+    assert Validator({"type": "string", "format": name}).errors("\x00 [~2")
 
 
 def test_draft_7_keeps_its_meaning():
