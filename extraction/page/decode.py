@@ -66,6 +66,10 @@ _MARKUP = re.compile(rb"<(script|style)\b.*?</\1\s*>|<[^>]{0,2000}>", re.IGNOREC
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[a-zA-Z]")
 _HIGH_RUN = re.compile(rb"[^\n]{0,60}[\x80-\xff][^\n]{0,200}")
+# Letters and signs that western texts are written with: no other alphabet maps to these alone.
+_WESTERN = frozenset(
+    "àâäáãåæçéèêëíìîïñóòôöõøœßúùûüÿÀÂÄÁÅÆÇÉÈÊËÍÎÑÓÔÖØŒÚÜ“”‘’‚„–—…•€£©®™°«»¿¡·§´\xa0½¼²³×ªº"
+)
 _WESTERN_SHARE = 0.03
 _ALPHABET_SHARE = 0.2
 _ALPHABETS = ["cp1252", "cp1250", "cp1254", "cp1257"]
@@ -73,7 +77,7 @@ _SCRIPTS = (
     "cp1251 koi8_r cp1253 cp1255 cp1256 cp866 cp874 cp932 euc_jp gb18030 big5hkscs cp949 iso8859_5"
 ).split()
 # Mostly UTF-8 with a few broken bytes (cut strings, foreign comments) stays UTF-8.
-_BROKEN_PER_VALID = 0.1
+_BROKEN_PER_VALID = 0.34
 _BROKEN_PER_VALID_TOLD = 1.0  # the page or its header says UTF-8
 _VALID_RUN = re.compile(r"[^\x00-\x7f\ufffd]+")
 _CJK_CODECS = frozenset({"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp"})
@@ -190,12 +194,17 @@ def _by_statistics(body: bytes) -> Decoded:
     else they could be; only where they are many is there something to count.
     """
     sample, share = _dense_sample(body)
-    if share < _WESTERN_SHARE:
+    if share < _WESTERN_SHARE or _is_western(sample):
         return _lenient(body, "cp1252", "statistics")
     candidates = _ALPHABETS if share < _ALPHABET_SHARE else _ALPHABETS + _SCRIPTS
     best = charset_normalizer.from_bytes(sample, cp_isolation=list(candidates)).best()
     codec = python_codec(best.encoding) if best is not None else None
     return _lenient(body, codec or "cp1252", "statistics")
+
+
+def _is_western(sample: bytes) -> bool:
+    text = sample.decode("cp1252", "replace")
+    return all(char in _WESTERN for char in text if char > "\x7f")
 
 
 def _dense_sample(body: bytes) -> tuple[bytes, float]:

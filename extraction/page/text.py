@@ -299,8 +299,10 @@ def _enter(writer: TextWriter, node: LexborNode) -> str | None:
     if tag in UNSEEN_TAGS:
         return None
     attributes = node.attributes
+    if tag == "dialog" and "open" not in attributes:
+        return None
     if attributes:
-        if is_hidden(tag, attributes) or (tag == "dialog" and "open" not in attributes):
+        if is_hidden(tag, attributes):
             return None
         if tag not in _STRUCK and is_struck(attributes):
             tag = "s"
