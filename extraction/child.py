@@ -138,11 +138,8 @@ class Child:
 
     def stop(self) -> None:
         """End the process in order: it gets `grace_s` seconds, then SIGKILL. Idempotent."""
-        if self._lifeline >= 0:
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self._lifeline, b".")
         if self._supervisor is not None:
-            # The command may have read the byte: it holds the same pipe.
+            # A signal rather than a byte on the lifeline: the command reads the same pipe.
             self._supervisor.terminate()
             self._supervisor.wait(self.grace_s + 10)
         self._release()

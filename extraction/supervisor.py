@@ -2,7 +2,7 @@
 
 `python -I -S supervisor.py --lifeline FD --status FD --grace S --folder DIR -- COMMAND...` starts
 COMMAND in a process group of its own, writes its pid to the status pipe, and ends the whole group
-when the lifeline speaks or the command ends. A byte on the lifeline means "stop"; its end means
+when SIGTERM arrives, the lifeline closes or the command ends. The lifeline's end means
 that the owner died, and then the private folder goes too. Standard library only, so that it starts
 in milliseconds and without the packages of the owner.
 """
@@ -45,7 +45,7 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def supervise(command: list[str], lifeline: int, status: int, grace_s: float, folder: str) -> int:
-    """Run `command` until it ends or the lifeline speaks; its exit status (128 + signal)."""
+    """Run `command` until it ends, is to stop, or is orphaned; its exit status (128 + signal)."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -69,7 +69,7 @@ def supervise(command: list[str], lifeline: int, status: int, grace_s: float, fo
         if woken in ready:
             os.read(woken, 4096)
         if lifeline in ready:
-            orphaned = not os.read(lifeline, 1)
+            orphaned = True
             break
     _end(child, grace_s)
     if orphaned:
