@@ -7,6 +7,7 @@ metadata block; `links` are URLs; `refused` is the reason.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def check_places(page: Page) -> None:
         assert end <= low < high <= len(page.text)
         end = high
         words = page.text[low:high].split(" ")
-        assert all(word in content.sources[source].replace("\u00ad", "") for word in words)
+        assert all(word in re.sub("[\u00ad\u200b]", "", content.sources[source]) for word in words)
     assert all(0 < link.offset <= len(page.text) for link in page.links())
 
 
