@@ -211,6 +211,7 @@ def test_what_the_automaton_knows(dfa: ByteDfa) -> None:
 
 
 TABLE, _, _ = compile_schema(SCHEMA)
+PLACE = st.integers(0, len(TABLE) - 1)
 
 
 @given(st.integers(0, len(TABLE)))

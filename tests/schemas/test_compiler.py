@@ -1,0 +1,202 @@
+"""The compiling process and the caches around it, with real processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pagemill._core import ByteDfa
+from pagemill.schemas import SchemaReason, SchemaRefused
+from pagemill.schemas.compiler import CompiledSchema, Compiler
+
+STRING = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 2000}}}
+# Determinising it takes ages.
+CATASTROPHE = {"type": "string", "pattern": "^(.*a.{30}b|.*b.{29}c|.*c.{28}d.*){5}$"}
+ROOMY_S = 60.0
+MEMORY = 1 << 30
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Iterator[Compiler]:
+    made = Compiler(tmp_path)
+    yield made
+    made.close()
+
+
+def compiled(compiler: Compiler, schema: Any, timeout_s: float = ROOMY_S) -> CompiledSchema:
+    return compiler.compile(schema, timeout_s, MEMORY)
+
+
+def refusal(compiler: Compiler, schema: Any, timeout_s: float = ROOMY_S) -> SchemaRefused:
+    with pytest.raises(SchemaRefused) as refused:
+        compiler.compile(schema, timeout_s, MEMORY)
+    return refused.value
+
+
+def test_a_table_that_the_core_reads(compiler: Compiler) -> None:
+    made = compiled(compiler, STRING)
+    dfa = ByteDfa.from_bytes(made.table)
+    assert dfa.num_states == made.num_states < 100, "a bound of 2000 costs no states"
+    assert dfa.has_counters
+    assert dfa.accepts(b'{"a":"' + b"x" * 2000 + b'"}')
+    assert not dfa.accepts(b'{"a":"' + b"x" * 2001 + b'"}')
+    assert made.compile_ms > 0
+
+
+def test_found_again_in_memory_and_on_disk(compiler: Compiler, tmp_path: Path) -> None:
+    first = compiled(compiler, STRING)
+    assert compiled(compiler, STRING).compile_ms == 0
+    other = Compiler(tmp_path)
+    again = compiled(other, STRING)
+    assert (again.hash, again.table, again.compile_ms) == (first.hash, first.table, 0)
+    assert other._process._child is None, "no process was needed"
+
+
+def test_a_damaged_file_is_compiled_anew(compiler: Compiler, tmp_path: Path) -> None:
+    first = compiled(compiler, STRING)
+    (path,) = tmp_path.glob("*.pmdf")
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00\x00")
+    other = Compiler(tmp_path)
+    again = compiled(other, STRING)
+    assert again.table == first.table
+    assert again.compile_ms > 0
+    other.close()
+
+
+def test_refusals_are_remembered(compiler: Compiler, tmp_path: Path) -> None:
+    schema = {"properties": {"a": {"not": {}}}}
+    first = refusal(compiler, schema)
+    assert (first.reason, first.at) == (SchemaReason.KEYWORD_UNSUPPORTED, "/properties/a/not")
+    other = Compiler(tmp_path)
+    again = refusal(other, schema)
+    assert (str(again), again.at, again.advice) == (str(first), first.at, first.advice)
+    assert other._process._child is None
+
+
+def test_key_order_makes_another_language(compiler: Compiler) -> None:
+    one, two = {"type": "integer"}, {"type": "null"}
+    a = compiled(compiler, {"type": "object", "properties": {"a": one, "b": two}})
+    b = compiled(compiler, {"type": "object", "properties": {"b": two, "a": one}})
+    assert a.hash != b.hash
+
+
+def test_a_late_compilation_is_killed_and_the_next_one_works(compiler: Compiler) -> None:
+    compiled(compiler, {"type": "null"})
+    late = refusal(compiler, CATASTROPHE, timeout_s=0.5)
+    assert late.reason in (SchemaReason.SCHEMA_COMPILE_TIMEOUT, SchemaReason.SCHEMA_TOO_LARGE)
+    assert compiled(compiler, {"type": "boolean"}).num_states > 1
+
+
+def test_memory_is_bounded(compiler: Compiler) -> None:
+    with pytest.raises(SchemaRefused) as hungry:
+        compiler.compile({"type": "string", "pattern": "^.*a.{24}$"}, ROOMY_S, MEMORY // 2)
+    assert hungry.value.reason is SchemaReason.SCHEMA_TOO_LARGE
+    assert compiled(compiler, {"type": "boolean"}).num_states > 1
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "null"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def bomb() -> dict[str, Any]:
+    """Each level doubles: 2 ** 20 alternatives."""
+    definitions: dict[str, Any] = {"d0": {"type": "null"}}
+    for level in range(1, 21):
+        below = {"$ref": f"#/$defs/d{level - 1}"}
+        definitions[f"d{level}"] = {"anyOf": [below, {"type": "array", "items": below}]}
+    return {"$defs": definitions, "$ref": "#/$defs/d20"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(nested(90), id="deep"),
+        pytest.param(bomb(), id="bomb"),
+        pytest.param({"enum": ["x" * 1_100_000]}, id="large"),
+        pytest.param(
+            {
+                "oneOf": [
+                    {"oneOf": [{"type": "object", "minProperties": n}] * 20} for n in range(20)
+                ]
+            },
+            id="oneOf",
+        ),
+        pytest.param(
+            {"type": "string", "pattern": "((((a{1,90}){1,90}){1,90}){1,90})"}, id="repeat"
+        ),
+    ],
+)
+def test_hostile_schemas_are_refused_within_the_caps(compiler: Compiler, schema: Any) -> None:
+    refused = refusal(compiler, schema, timeout_s=5)
+    assert refused.reason in (
+        SchemaReason.SCHEMA_TOO_LARGE,
+        SchemaReason.SCHEMA_COMPILE_TIMEOUT,
+        SchemaReason.KEYWORD_UNSUPPORTED,
+    )
+
+
+def test_a_long_enum_compiles(compiler: Compiler) -> None:
+    made = compiled(compiler, {"enum": [f"value {number}" for number in range(3000)]})
+    assert ByteDfa.from_bytes(made.table).accepts(b'"value 2999"')
+
+
+def test_equal_schemas_compile_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(compiler, {"type": "null"})
+    calls = []
+    whole = compiler._process.compile
+
+    def slowly(*args: Any) -> Any:
+        calls.append(args)
+        time.sleep(0.2)
+        return whole(*args)
+
+    monkeypatch.setattr(compiler._process, "compile", slowly)
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(compiled(compiler, STRING).hash))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert len(set(made)) == 1
+    assert len(made) == 8
+
+
+def test_a_forked_child_starts_its_own_process(compiler: Compiler) -> None:
+    """As in a Celery pool, whose children are daemons of multiprocessing."""
+    compiled(compiler, {"type": "null"})
+    child = compiler._process._child
+    assert child is not None
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            made = compiler.compile({"type": "boolean"}, ROOMY_S, MEMORY)
+            own = compiler._process._child
+            status = 0 if made.num_states > 1 and own is not None and own.pid != child.pid else 2
+            compiler.close()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert child.poll() is None, "the parent's process lives on"
+    assert compiled(compiler, {"type": "integer"}).num_states > 1
+
+
+def test_a_killed_process_is_replaced(compiler: Compiler) -> None:
+    compiled(compiler, {"type": "null"})
+    child = compiler._process._child
+    assert child is not None
+    child.kill()
+    child.wait()
+    assert compiled(compiler, {"type": "integer"}).num_states > 1
