@@ -13,7 +13,7 @@ from .walk import children, escape, resolve, subschemas
 
 MAX_NESTING = 4
 MAX_PROPERTIES = 20
-MAX_PROMPT_BYTES = 6_000
+MAX_SCHEMA_BYTES = 6_000
 
 # An unescaped *, + or {n,}: the expression sets no bound of its own.
 _OPEN_REPEAT = re.compile(r"(?<!\\)(?:[*+]|\{\d+,\})")
@@ -43,12 +43,12 @@ def _whole(schema: Mapping[str, Any]) -> Iterator[LintWarning]:
             "no-description", "", "say in a description what one record is: the model reads it"
         )
     size = len(canonical_json(schema))
-    if size > MAX_PROMPT_BYTES:
+    if size > MAX_SCHEMA_BYTES:
         yield LintWarning(
             "long-schema",
             "",
-            f"{size} bytes of schema stand in every prompt; below {MAX_PROMPT_BYTES} more of the "
-            "page fits: split the schema or shorten its descriptions",
+            f"{size} bytes; every prompt repeats the fields and descriptions, and the page gets "
+            f"what is left: shorten it below {MAX_SCHEMA_BYTES}, or split it",
         )
     deepest = max(_nesting(schema, ""), key=lambda found: found[1])
     if deepest[1] > MAX_NESTING:
