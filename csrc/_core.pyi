@@ -89,6 +89,8 @@ class Plan:
     table_slots: _I32  # additions to the block tables: table[slot, index] = block
     table_indices: _I32
     table_blocks: _I32
+    copy_src: _I32  # blocks to copy before anything is written: cache[dst] = cache[src]
+    copy_dst: _I32
     # Requests that ended without running to their end (cancelled, past their deadline). Final:
     # told once, even if the plan is abandoned.
     ended_ids: _I64
@@ -111,6 +113,7 @@ class Refusal:
     QUEUE_TOKENS: int  # max_waiting_tokens reached
     DUPLICATE_ID: int
     EMPTY_PROMPT: int
+    UNKNOWN_PARENT: int  # of a fork: unknown or ended
 
 class Commit:
     """What a step brought, per sampling row in plan order; views, valid until the next commit."""
@@ -137,6 +140,7 @@ class Scheduler:
         tenant: int = 0,
         tag: int = 0,
         adapter: int = 0,
+        client: int = 0,
         arrival: float = 0.0,
         deadline: float = ...,
         multi_step: bool = True,
@@ -146,7 +150,8 @@ class Scheduler:
         `salt` (a 64-bit hash of the tenant's salt) enters the block hashes from the first block
         that holds a token at or after `salt_from`, so that blocks of the shared prefix serve all.
         `tag` groups prefix-cache statistics (a schema); `priority`: lower goes first.
-        `adapter` keeps the K/V of adapters apart. Identities may be any 64-bit number.
+        `adapter` keeps the K/V of adapters apart; `client` names a lease (see `renew`).
+        `multi_step`: may run several passes a plan. Identities may be any 64-bit number.
         `deadline` is a time on the clock that `plan()` is given. ValueError: max_tokens below 1,
         a negative token id or `salt_from`, a time that is no number.
         """
@@ -155,6 +160,20 @@ class Scheduler:
 
         It shows up in the next plan's `ended_ids`, and in no commit any more. Its slot and
         blocks stay its own until no outstanding plan refers to them.
+        """
+    def fork(self, parent_id: int, child_id: int, *, last_token: int = -1) -> int:
+        """Add a request that goes on from where another stands; returns a `Refusal` code.
+
+        It has the parent's tokens (`last_token` >= 0 in place of the last), limit and rights. If
+        the parent is decoding, no outstanding plan has a row of it and a slot is free, the child
+        shares its blocks at once and shows up in `started_*` with its first row; the last block
+        is copied by whoever writes first. Else the child queues, and shares through the cache.
+        """
+    def renew(self, client: int, until: float) -> None:
+        """Let a client's requests live until then, on the clock that `plan()` is given.
+
+        The first plan at or after `until` cancels what is left of them. A client that never took
+        a lease has none to lose.
         """
     def propose(self, request_ids: _I64, starts: _I32, tokens: _I32) -> int:
         """Guesses at the next tokens of running requests, for the next plan only.

@@ -49,7 +49,7 @@ struct Plan {
     int32_t added_blocks;
     int32_t num_tokens;
     BlockId copied;      // the shared block whose copy took its place, held until the step is over
-    bool announced;      // the row's slot is among started_slots
+    bool announced;      // a fork's first row: its slot is among started_slots
     bool admitted;       // it left the waiting queue in this plan
   };
   std::vector<Row> rows;

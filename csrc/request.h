@@ -23,6 +23,7 @@ enum class Refusal : int32_t {
   kQueueTokens = 3,
   kDuplicateId = 4,
   kEmptyPrompt = 5,
+  kUnknownParent = 6,
 };
 
 enum class RequestState : uint8_t {
@@ -66,6 +67,8 @@ struct alignas(64) Request {
   int32_t next_hash_at = 0;  // known tokens that complete the next block hash
   bool multi_step = true;    // may run several passes a plan
   bool was_preempted = false;
+  bool untold = false;       // a fork that runs: its next row announces slot and block table
+  bool stale_table = false;  // its next row tells the whole block table again
   bool charged = false;      // fair share: its prompt is paid for
   std::vector<int32_t> more_stops;
 

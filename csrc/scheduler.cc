@@ -46,7 +46,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       pool_(config.num_blocks),
       index_(config.num_blocks, config.block_size),
       policy_(make_policy(config)),
-      next_deadline_(kNever) {
+      next_deadline_(kNever),
+      next_lease_(kNever) {
   running_.reserve(config.max_num_seqs);
   for (int32_t slot = config.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   for (int32_t i = 0; i < config.max_outstanding_plans + 1; ++i) {
@@ -75,10 +76,8 @@ Refusal Scheduler::add(const Submission& submission) {
   if (prompt_len == 0) return refuse(Refusal::kEmptyPrompt);
   if (limit > config_.max_model_len || limit - 1 > cache_tokens) return refuse(Refusal::kTooLong);
   if (requests_.contains(submission.id)) return refuse(Refusal::kDuplicateId);
-  if (policy_->size() >= config_.max_waiting_requests) return refuse(Refusal::kQueueRequests);
-  if (waiting_tokens_ + prompt_len > config_.max_waiting_tokens) {
-    return refuse(Refusal::kQueueTokens);
-  }
+  const Refusal full = room_in_queue(prompt_len);
+  if (full != Refusal::kNone) return refuse(full);
 
   auto owned = std::make_unique<Request>();
   Request& request = *owned;
@@ -115,6 +114,12 @@ Refusal Scheduler::add(const Submission& submission) {
   return Refusal::kNone;
 }
 
+Refusal Scheduler::room_in_queue(int64_t tokens) const {
+  if (policy_->size() >= config_.max_waiting_requests) return Refusal::kQueueRequests;
+  if (waiting_tokens_ + tokens > config_.max_waiting_tokens) return Refusal::kQueueTokens;
+  return Refusal::kNone;
+}
+
 bool Scheduler::cancel(int64_t request_id) {
   const auto found = requests_.find(request_id);
   if (found == requests_.end() || found->second->state == RequestState::kEnded) return false;
@@ -122,16 +127,21 @@ bool Scheduler::cancel(int64_t request_id) {
   ++counters_.cancelled;
   pending_ended_ids_.push_back(request.id);
   pending_ended_reasons_.push_back(static_cast<int32_t>(Finish::kCancelled));
+  end(request, pending_ended_slots_);
+  return true;
+}
+
+void Scheduler::end(Request& request, std::vector<int32_t>& ended_slots) {
   if (request.state == RequestState::kWaiting) {
     policy_->remove(request);
     leave_queue(request);
-    requests_.erase(found);
-    return true;
+    const int64_t id = request.id;
+    requests_.erase(id);
+    return;
   }
   std::erase(running_, &request);
   end_running(request);
-  if (request.in_flight == 0) retire(request, pending_ended_slots_);
-  return true;
+  if (request.in_flight == 0) retire(request, ended_slots);
 }
 
 bool Scheduler::propose(int64_t request_id, std::span<const int32_t> drafts) {

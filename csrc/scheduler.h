@@ -40,7 +40,7 @@ struct Submission {
 struct Counters {
   int64_t requests_added = 0, requests_refused = 0, requests_started = 0, requests_resumed = 0;
   int64_t finished_stop = 0, finished_length = 0, cancelled = 0, deadline_missed = 0;
-  int64_t leases_expired = 0, forks = 0;
+  int64_t leases_expired = 0, forks = 0, forks_shared = 0;
   int64_t plans = 0, commits = 0, abandons = 0, rows = 0, preemptions = 0, stalls = 0;
   int64_t prompt_tokens = 0, prefill_chunks = 0, scheduled_tokens = 0, output_tokens = 0;
   int64_t drafted_tokens = 0, drafts_accepted = 0, drafts_dropped = 0;
@@ -63,6 +63,17 @@ class Scheduler {
 
   Refusal add(const Submission& submission);
   bool cancel(int64_t request_id);
+
+  // A second request that goes on from where `parent` stands: the same tokens, limit and rights.
+  // `last_token` >= 0 takes the place of the last token. A parent that is decoding, with no row
+  // in an outstanding plan, shares its blocks if a slot is free: the block that both go on to
+  // write is copied by whoever writes first. Else the child queues like a new request, and finds
+  // the blocks through the prefix index.
+  Refusal fork(int64_t parent_id, int64_t child_id, int32_t last_token);
+
+  // A client's requests live while its lease does: at `until` the rest of them are cancelled.
+  // Clients that never took a lease have none to lose.
+  void renew(int64_t client, double until);
 
   // Guesses at the next tokens of a running request, for the next plan only. False, and nothing
   // happens, unless the request runs and no outstanding plan has a row of it.
@@ -101,7 +112,9 @@ class Scheduler {
     bool preempted_itself = false;
   };
   void expire_waiting(Plan& plan, double now);
+  void expire_leases(Plan& plan, double now);
   void report_deadline(Plan& plan, const Request& request);
+  Refusal room_in_queue(int64_t tokens) const;
   bool schedule_running(Plan& plan, double now);  // true when something was preempted
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
   void schedule_waiting(Plan& plan);
@@ -116,7 +129,7 @@ class Scheduler {
     return config_.max_num_batched_tokens - plan.num_tokens;
   }
 
-  // scheduler_blocks.cc: blocks and the prefix index.
+  // scheduler_blocks.cc, scheduler_fork.cc: blocks and the prefix index.
   int32_t blocks_for(int32_t tokens) const {
     return (tokens + config_.block_size - 1) / config_.block_size;
   }
@@ -131,6 +144,13 @@ class Scheduler {
     if (!config_.enable_prefix_caching) return;
     if ((request.registered + 1) * config_.block_size <= verified) register_full_blocks(request, log);
   }
+  void drop_block(BlockId block);
+  // Whether the block that the request writes next has another owner.
+  bool must_copy(const Plan& plan, const Request& request) const;
+  BlockId copy_tail(Plan& plan, Request& request);  // returns the block that was shared
+  void retell(Plan& plan, Request& request);
+  void share_blocks(Request& parent, Request& child);
+  void join_running(Request& request);
   void register_full_blocks(Request& request, std::vector<BlockId>* log);
   void release_blocks(Request& request);
   void give_up_slot(Request& request, std::vector<int32_t>& ended_slots);
@@ -140,6 +160,8 @@ class Scheduler {
                      std::span<const int32_t> counts, std::span<const uint8_t> ends) const;
   void apply(const Plan::Row& row, int32_t passes, std::span<const int32_t> tokens, bool ends);
   void undo(Plan::Row& row, int32_t passes, bool sampled);
+  // A request ends before its time, waiting or running.
+  void end(Request& request, std::vector<int32_t>& ended_slots);
   void end_running(Request& request);
   void retire(Request& request, std::vector<int32_t>& ended_slots);  // forgets an ended request
   void set_prefilling(Request& request, bool prefilling);
@@ -158,6 +180,8 @@ class Scheduler {
   int64_t waiting_tokens_ = 0;
   int32_t num_prefilling_ = 0;
   double next_deadline_;  // no waiting request is due before this time
+  std::map<int64_t, double> leases_;  // client -> until
+  double next_lease_;                 // no lease ends before this time
 
   std::vector<std::unique_ptr<Plan>> plans_;  // a ring: first_plan_ is the oldest outstanding
   size_t first_plan_ = 0;

@@ -43,6 +43,10 @@ void Scheduler::pop_block(Request& request) {
   request.blocks.pop_back();
   request.capacity -= config_.block_size;
   request.tail_base = request.blocks.empty() ? 0 : request.blocks.back() * config_.block_size;
+  drop_block(block);
+}
+
+void Scheduler::drop_block(BlockId block) {
   if (index_.contains(block)) {
     pool_.release(block);
   } else {

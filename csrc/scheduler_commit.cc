@@ -52,7 +52,7 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
     Request& request = *row.request;
     if (i + 4 < plan.num_rows) __builtin_prefetch(plan.rows[i + 4].request);
     --request.in_flight;
-    if (row.copied != kNoBlock) pool_.release(row.copied);
+    if (row.copied != kNoBlock) drop_block(row.copied);
     if (plan.sampled[i]) {
       const int32_t count = counts[sampled_at];
       const bool ends_here = ends[sampled_at] != 0;
@@ -160,6 +160,15 @@ void Scheduler::undo(Plan::Row& row, int32_t passes, bool sampled) {
   --request.in_flight;
   const bool current = request.epoch == row.epoch && request.state == RequestState::kRunning;
   for (int32_t i = 0; i < row.added_blocks; ++i) pop_block(request);
+  if (row.copied != kNoBlock) {
+    // The row's hold on the shared block becomes the request's again.
+    BlockId& copy = request.blocks[row.computed_before / config_.block_size];
+    drop_block(copy);
+    copy = row.copied;
+    request.tail_base = request.blocks.back() * config_.block_size;
+    request.shared_tail = request.stale_table = true;
+  }
+  if (row.announced) request.untold = true;
   if (request.epoch == row.epoch) {
     request.computed = row.computed_before;
     request.registered = row.registered_before;

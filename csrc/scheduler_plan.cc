@@ -18,6 +18,7 @@ Plan& Scheduler::plan(double now) {
   plan.ended_reasons.swap(pending_ended_reasons_);
   ++counters_.plans;
 
+  if (now >= next_lease_) expire_leases(plan, now);
   if (now >= next_deadline_) expire_waiting(plan, now);
   const bool preempted = schedule_running(plan, now);
   // A cache too full for those that run has no room for more.
@@ -54,10 +55,7 @@ void Scheduler::expire_waiting(Plan& plan, double now) {
             [](const Request* a, const Request* b) { return a->id < b->id; });
   for (Request* request : expired) {
     report_deadline(plan, *request);
-    policy_->remove(*request);
-    leave_queue(*request);
-    const int64_t id = request->id;
-    requests_.erase(id);
+    end(*request, plan.ended_slots);
   }
 }
 
@@ -118,10 +116,20 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
 
   const int32_t must_hold = request.computed + tokens;
   int32_t added = 0;
-  while (request.capacity < must_hold) {
+  BlockId copied = kNoBlock;
+  while (request.capacity < must_hold || request.shared_tail) {
+    if (request.shared_tail && !must_copy(plan, request)) {
+      request.shared_tail = false;
+      continue;
+    }
     if (pool_.num_free() > 0) {
-      append_block(plan, request, take_block());
-      ++added;
+      if (request.shared_tail) {
+        copied = copy_tail(plan, request);
+        request.shared_tail = false;
+      } else {
+        append_block(plan, request, take_block());
+        ++added;
+      }
       continue;
     }
     const size_t other = victim(at);
@@ -151,8 +159,10 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   passes = std::min(passes, spare + 1);
 
   Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.epoch, request.computed, request.registered, added, 0, kNoBlock, false,
+  row = {&request, request.epoch, request.computed, request.registered,
+         added,    0,             copied,           request.untold,
          false};
+  if (request.untold || request.stale_table) retell(plan, request);
   emit(plan, request, tokens, drafts, passes);
   return placed;
 }
@@ -184,7 +194,7 @@ void Scheduler::back_to_queue(Request& request) {
   request.pending = 0;
   counters_.drafts_dropped += request.num_drafts;
   request.num_drafts = 0;
-  request.shared_tail = false;
+  request.shared_tail = request.untold = request.stale_table = false;
   ++request.epoch;
   queue(request);
   policy_->requeue(request);
@@ -238,14 +248,17 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
   request.computed = cached;
   set_prefilling(request, true);
 
+  join_running(request);
+  Plan::Row& row = plan.rows[plan.num_rows];
+  row = {&request, request.epoch, cached, num_hits, 0, 0, kNoBlock, false, true};
+  emit(plan, request, tokens, 0, 1);
+  return true;
+}
+
+void Scheduler::join_running(Request& request) {
   auto at = running_.end();
   while (at != running_.begin() && request.rank < (*(at - 1))->rank) --at;
   running_.insert(at, &request);
-
-  Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.epoch, cached, num_hits, 0, 0, kNoBlock, true, true};
-  emit(plan, request, tokens, 0, 1);
-  return true;
 }
 
 void Scheduler::count_hits(const Request& request, int32_t cached) {

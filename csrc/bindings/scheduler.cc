@@ -169,13 +169,14 @@ void bind_codes(py::module_& module) {
   refusal.attr("QUEUE_TOKENS") = static_cast<int>(Refusal::kQueueTokens);
   refusal.attr("DUPLICATE_ID") = static_cast<int>(Refusal::kDuplicateId);
   refusal.attr("EMPTY_PROMPT") = static_cast<int>(Refusal::kEmptyPrompt);
+  refusal.attr("UNKNOWN_PARENT") = static_cast<int>(Refusal::kUnknownParent);
 }
 
 int add_request(Scheduler& scheduler, int64_t request_id, const Array<int32_t>& token_ids,
                 int32_t max_tokens, const std::vector<int32_t>& stop_token_ids, int64_t priority,
                 const py::int_& salt, int32_t salt_from, const py::int_& tenant,
-                const py::int_& tag, const py::int_& adapter, double arrival, double deadline,
-                bool multi_step) {
+                const py::int_& tag, const py::int_& adapter, const py::int_& client,
+                double arrival, double deadline, bool multi_step) {
   Submission submission;
   submission.id = request_id;
   submission.token_ids = span_of(token_ids);
@@ -187,6 +188,7 @@ int add_request(Scheduler& scheduler, int64_t request_id, const Array<int32_t>& 
   submission.tenant = static_cast<int64_t>(bits_of(tenant));
   submission.tag = static_cast<int64_t>(bits_of(tag));
   submission.adapter = static_cast<int64_t>(bits_of(adapter));
+  submission.client = static_cast<int64_t>(bits_of(client));
   submission.arrival = arrival;
   submission.deadline = deadline;
   submission.multi_step = multi_step;
@@ -226,6 +228,9 @@ py::dict stats_of(const Scheduler& scheduler) {
   put("finished_length", c.finished_length);
   put("cancelled", c.cancelled);
   put("deadline_missed", c.deadline_missed);
+  put("leases_expired", c.leases_expired);
+  put("forks", c.forks);
+  put("forks_shared", c.forks_shared);
   put("plans", c.plans);
   put("commits", c.commits);
   put("abandons", c.abandons);
@@ -243,6 +248,7 @@ py::dict stats_of(const Scheduler& scheduler) {
   put("prefix_hits", c.prefix_hits);
   put("blocks_allocated", c.blocks_allocated);
   put("blocks_evicted", c.blocks_evicted);
+  put("blocks_copied", c.blocks_copied);
   put("tokens_discarded", c.tokens_discarded);
   return d;
 }
@@ -301,8 +307,20 @@ void bind_scheduler(py::module_& module) {
            py::kw_only(), py::arg("max_tokens"), py::arg("stop_token_ids") = py::tuple(),
            py::arg("priority") = 0, py::arg("salt") = 0, py::arg("salt_from") = 0,
            py::arg("tenant") = 0, py::arg("tag") = 0, py::arg("adapter") = 0,
-           py::arg("arrival") = 0.0, py::arg("deadline") = never, py::arg("multi_step") = true)
+           py::arg("client") = 0, py::arg("arrival") = 0.0, py::arg("deadline") = never, py::arg("multi_step") = true)
       .def("cancel", &Scheduler::cancel, py::arg("request_id"))
+      .def(
+          "fork",
+          [](Scheduler& scheduler, int64_t parent_id, int64_t child_id, int32_t last_token) {
+            return static_cast<int>(scheduler.fork(parent_id, child_id, last_token));
+          },
+          py::arg("parent_id"), py::arg("child_id"), py::kw_only(), py::arg("last_token") = -1)
+      .def(
+          "renew",
+          [](Scheduler& scheduler, const py::int_& client, double until) {
+            scheduler.renew(static_cast<int64_t>(bits_of(client)), until);
+          },
+          py::arg("client"), py::arg("until"))
       .def("propose", &propose_drafts, py::arg("request_ids").noconvert(),
            py::arg("starts").noconvert(), py::arg("tokens").noconvert())
       .def("plan", &Scheduler::plan, py::arg("now"), py::return_value_policy::reference_internal)

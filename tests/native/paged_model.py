@@ -17,15 +17,16 @@ VOCABULARY = 50
 GARBAGE = 999_999
 
 
-def next_token(tokens: Sequence[int]) -> int:
-    return zlib.crc32(np.array(tokens, dtype=np.int32).tobytes()) % VOCABULARY
+def next_token(tokens: Sequence[int], seed: int = 0) -> int:
+    """`seed` tells samples of one prompt apart."""
+    return zlib.crc32(np.array(tokens, dtype=np.int32).tobytes(), seed) % VOCABULARY
 
 
-def alone(prompt: Sequence[int], max_tokens: int, stops: Sequence[int]) -> list[int]:
+def alone(prompt: Sequence[int], max_tokens: int, stops: Sequence[int], seed: int = 0) -> list[int]:
     """The answer to a prompt, by the definition."""
     tokens = list(prompt)
     while len(tokens) < len(prompt) + max_tokens:
-        tokens.append(next_token(tokens))
+        tokens.append(next_token(tokens, seed))
         if tokens[-1] in stops:
             break
     return tokens[len(prompt) :]
@@ -39,15 +40,20 @@ class PagedModel:
         self.cache = np.full(num_blocks * block_size, GARBAGE, dtype=np.int32)
         self.tables: dict[int, dict[int, int]] = {}
         self.sampled: dict[int, int] = {}  # the last token of each slot
+        self.seeds: dict[int, int] = {}  # of requests other than 0
+        self.owner: dict[int, int] = {}
 
     def apply_changes(self, plan: _core.Plan) -> None:
         for slot in plan.ended_slots.tolist():
             self.tables.pop(slot, None)
-        for slot in plan.started_slots.tolist():
+        for slot, id in zip(plan.started_slots.tolist(), plan.started_ids.tolist(), strict=True):
             self.tables[slot] = {}
+            self.owner[slot] = id
         columns = (plan.table_slots, plan.table_indices, plan.table_blocks)
         for slot, index, block in zip(*(column.tolist() for column in columns), strict=True):
             self.tables[slot][index] = block
+        cache = self.cache.reshape(-1, self.block_size)
+        cache[plan.copy_dst] = cache[plan.copy_src]
 
     def fail(self, plan: _core.Plan) -> None:
         """A step that breaks off half-way: what it was to write is garbage."""
@@ -95,4 +101,4 @@ class PagedModel:
 
     def sample(self, slot: int, length: int) -> int:
         held = [int(self.cache[self.place(slot, position)]) for position in range(length)]
-        return next_token(held)
+        return next_token(held, self.seeds.get(self.owner[slot], 0))

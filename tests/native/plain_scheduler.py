@@ -14,7 +14,7 @@ from typing import Any
 from .plain_policy import make_policy
 
 STOP, LENGTH, CANCELLED, DEADLINE = 1, 2, 3, 4
-NONE, TOO_LONG, QUEUE_REQUESTS, QUEUE_TOKENS, DUPLICATE_ID, EMPTY_PROMPT = range(6)
+NONE, TOO_LONG, QUEUE_REQUESTS, QUEUE_TOKENS, DUPLICATE_ID, EMPTY_PROMPT, UNKNOWN_PARENT = range(7)
 
 
 @dataclasses.dataclass
@@ -56,6 +56,7 @@ class PlainRequest:
     arrival: float = 0.0
     deadline: float = math.inf
     multi_step: bool = True
+    client: int = 0
     prompt_len: int = 0
     state: str = "waiting"  # waiting | running | ended
     slot: int = -1
@@ -65,6 +66,9 @@ class PlainRequest:
     replay: int = 0  # tokens it had when it got its slot
     drafts: list[int] = dataclasses.field(default_factory=list)
     epoch: int = 0
+    shared_tail: bool = False  # the block written next may have another owner
+    untold: bool = False  # a fork whose slot and table wait to be told
+    stale_table: bool = False
     rank: tuple[float, int] = (0, 0)
     charged: bool = False
     group: tuple[object, ...] | None = None
@@ -81,6 +85,12 @@ class PlainRequest:
         return (self.adapter, salt if self.salt else None, *self.tokens[:end])
 
 
+RIGHTS = (
+    "limit block_size stops priority salt salt_from tenant adapter arrival deadline multi_step "
+    "client prompt_len"
+).split()  # what a fork inherits
+
+
 @dataclasses.dataclass
 class Row:
     request: PlainRequest
@@ -91,8 +101,10 @@ class Row:
     passes: int
     sampled: bool
     registered_before: int
-    added: int
-    admitted: bool
+    added: int = 0
+    admitted: bool = False
+    copied: int | None = None
+    announced: bool = False
 
 
 @dataclasses.dataclass
@@ -112,6 +124,7 @@ class PlainScheduler:
         self.requests: dict[int, PlainRequest] = {}
         self.free_slots = list(reversed(range(sizes.max_num_seqs)))
         self.steps: list[Step] = []  # outstanding, oldest first
+        self.leases: dict[int, float] = {}
         self.late_slots: list[int] = []
         self.late_ends: list[tuple[int, int]] = []
 
@@ -170,23 +183,69 @@ class PlainScheduler:
     def add(self, id: int, tokens: list[int], *, max_tokens: int, **more: Any) -> int:
         sizes = self.sizes
         limit = len(tokens) + max_tokens
-        waiting = sum(len(r.tokens) for r in self.requests.values() if r.state == "waiting")
         if not tokens:
             return EMPTY_PROMPT
         if limit > sizes.max_model_len or limit - 1 > sizes.num_blocks * sizes.block_size:
             return TOO_LONG
         if id in self.requests:
             return DUPLICATE_ID
-        if len(self.policy) >= sizes.max_waiting_requests:
-            return QUEUE_REQUESTS
-        if waiting + len(tokens) > sizes.max_waiting_tokens:
-            return QUEUE_TOKENS
+        if full := self.queue_is_full(len(tokens)):
+            return full
         request = PlainRequest(
             id, list(tokens), limit, sizes.block_size, prompt_len=len(tokens), **more
         )
         self.requests[id] = request
         self.policy.enqueue(request)
         return NONE
+
+    def queue_is_full(self, tokens: int) -> int:
+        waiting = sum(len(r.tokens) for r in self.requests.values() if r.state == "waiting")
+        if len(self.policy) >= self.sizes.max_waiting_requests:
+            return QUEUE_REQUESTS
+        return QUEUE_TOKENS if waiting + tokens > self.sizes.max_waiting_tokens else NONE
+
+    def fork(self, parent_id: int, child_id: int, last_token: int = -1) -> int:
+        parent = self.requests.get(parent_id)
+        if parent is None or parent.state == "ended":
+            return UNKNOWN_PARENT
+        if child_id in self.requests:
+            return DUPLICATE_ID
+        shares = (
+            parent.state == "running"
+            and not parent.prefilling
+            and self.in_flight(parent) == 0
+            and bool(self.free_slots)
+        )
+        if not shares and (full := self.queue_is_full(len(parent.tokens))):
+            return full
+        child = PlainRequest(
+            child_id,
+            list(parent.tokens),
+            **{name: getattr(parent, name) for name in RIGHTS},
+        )
+        if last_token >= 0:
+            child.tokens[-1] = last_token
+        self.requests[child_id] = child
+        self.policy.enqueue(child)
+        if not shares:
+            return NONE
+        self.policy.start(child)
+        child.state = "running"
+        child.slot = self.free_slots.pop()
+        child.untold = True
+        child.computed = parent.computed
+        child.replay = parent.replay
+        child.blocks = parent.blocks[: self.blocks_for(parent.computed)]
+        for block in child.blocks:
+            self.acquire(block)
+        full_blocks = parent.computed // self.sizes.block_size
+        child.registered = min(parent.registered, full_blocks)
+        if parent.computed % self.sizes.block_size:
+            parent.shared_tail = child.shared_tail = True
+        return NONE
+
+    def renew(self, client: int, until: float) -> None:
+        self.leases[client] = until
 
     def cancel(self, id: int) -> bool:
         request = self.requests.get(id)
@@ -230,6 +289,7 @@ class PlainScheduler:
         request.state = "waiting"
         request.computed = 0
         request.drafts = []
+        request.shared_tail = request.untold = request.stale_table = False
         request.epoch += 1
         self.policy.requeue(request)
 
@@ -245,7 +305,7 @@ class PlainScheduler:
     def plan(self, now: float) -> dict[str, list[int]]:
         names = (
             "slots context_lens sampled num_drafts passes token_ids positions slot_mapping "
-            "started_slots started_ids table_slots table_indices table_blocks"
+            "started_slots started_ids copy_src copy_dst table_slots table_indices table_blocks"
         )
         plan: dict[str, list[int]] = {name: [] for name in names.split()}
         plan["query_start"] = [0]
@@ -253,6 +313,11 @@ class PlainScheduler:
         ends, self.late_ends = self.late_ends, []
         step = Step(plan)
 
+        for request in sorted(self.requests.values(), key=lambda request: request.id):
+            if request.state != "ended" and now >= self.leases.get(request.client, math.inf):
+                ends.append((request.id, CANCELLED))
+                self.end(request, plan["ended_slots"])
+        self.leases = {client: until for client, until in self.leases.items() if now < until}
         waiting = [r for r in self.requests.values() if r.state == "waiting"]
         for request in sorted(waiting, key=lambda request: request.id):
             if now >= request.deadline:
@@ -315,13 +380,15 @@ class PlainScheduler:
         must_hold = request.computed + tokens
         added = 0
         preempted = False
-        while len(request.blocks) * size < must_hold:
-            if self.free:
+        copied = None
+        while len(request.blocks) * size < must_hold or self.must_copy(step, request):
+            if self.free and self.must_copy(step, request):
+                copied = self.copy_tail(step.plan, request)
+                request.shared_tail = False
+            elif self.free:
                 self.grow(step.plan, request, self.take())
                 added += 1
-                continue
-            victim = self.victim(later)
-            if victim is not None:
+            elif (victim := self.victim(later)) is not None:
                 self.preempt(step, victim)
                 preempted = True
             elif self.steps:
@@ -333,8 +400,33 @@ class PlainScheduler:
             self.grow(step.plan, request, self.take())
             added += 1
         spare = len(request.blocks) * size - must_hold
-        self.emit(step, request, tokens, min(drafts, spare), min(passes, spare + 1), added, False)
+        row = self.emit(step, request, tokens, min(drafts, spare), min(passes, spare + 1))
+        row.added, row.copied, row.announced = added, copied, request.untold
+        request.shared_tail = False
+        if request.untold:
+            step.plan["started_slots"].append(request.slot)
+            step.plan["started_ids"].append(request.id)
+        if request.untold or request.stale_table:
+            for index, block in enumerate(request.blocks):
+                self.tell(step.plan, request, index, block)
+        request.untold = request.stale_table = False
         return preempted
+
+    def must_copy(self, step: Step, request: PlainRequest) -> bool:
+        if not request.shared_tail:
+            return False
+        block = request.blocks[request.computed // self.sizes.block_size]
+        held = sum(row.copied == block for s in [*self.steps, step] for row in s.rows)
+        return self.owners[block] - held > 1
+
+    def copy_tail(self, plan: dict[str, list[int]], request: PlainRequest) -> int:
+        index = request.computed // self.sizes.block_size
+        shared, copy = request.blocks[index], self.take()
+        plan["copy_src"].append(shared)
+        plan["copy_dst"].append(copy)
+        request.blocks[index] = copy
+        self.tell(plan, request, index, copy)
+        return shared  # the row keeps the request's hold on it, to undo itself
 
     def victim(self, later: list[PlainRequest]) -> PlainRequest | None:
         idle = [r for r in later if r.state == "running" and self.in_flight(r) == 0]
@@ -347,10 +439,13 @@ class PlainScheduler:
         self.back_to_queue(request)
 
     def grow(self, plan: dict[str, list[int]], request: PlainRequest, block: int) -> None:
-        plan["table_slots"].append(request.slot)
-        plan["table_indices"].append(len(request.blocks))
-        plan["table_blocks"].append(block)
+        self.tell(plan, request, len(request.blocks), block)
         request.blocks.append(block)
+
+    def tell(self, plan: dict[str, list[int]], request: PlainRequest, at: int, block: int) -> None:
+        plan["table_slots"].append(request.slot)
+        plan["table_indices"].append(at)
+        plan["table_blocks"].append(block)
 
     def hits(self, request: PlainRequest) -> list[int]:
         found: list[int] = []
@@ -392,19 +487,10 @@ class PlainScheduler:
             self.grow(step.plan, request, self.take())
         request.registered = len(hits)
         request.computed = cached
-        self.emit(step, request, tokens, 0, 1, 0, True)
+        self.emit(step, request, tokens, 0, 1).admitted = True
         return True
 
-    def emit(
-        self,
-        step: Step,
-        request: PlainRequest,
-        tokens: int,
-        drafts: int,
-        passes: int,
-        added: int,
-        admitted: bool,
-    ) -> None:
+    def emit(self, step: Step, request: PlainRequest, tokens: int, drafts: int, passes: int) -> Row:
         start, plan, size = request.computed, step.plan, self.sizes.block_size
         sampled = start + tokens == len(request.tokens) + self.pending(request)
         known = request.tokens[start : start + tokens]
@@ -420,14 +506,13 @@ class PlainScheduler:
         plan["passes"].append(passes)
         plan["query_start"].append(len(plan["token_ids"]))
         before = request.registered
-        row = Row(
-            request, request.epoch, start, tokens, drafts, passes, sampled, before, added, admitted
-        )
+        row = Row(request, request.epoch, start, tokens, drafts, passes, sampled, before)
         step.rows.append(row)
         if sampled:
             request.drafts = []
         request.computed = start + tokens + (passes - 1 if sampled else 0)
         self.register(request, step.registered)
+        return row
 
     # --- commit and abandon -----------------------------------------------------------------
 
@@ -440,6 +525,8 @@ class PlainScheduler:
         for row in step.rows:
             request = row.request
             finish = 0
+            if row.copied is not None:
+                self.drop(row.copied)
             if row.sampled:
                 tokens, ends = next(given)
                 if request.state == "running" and request.epoch == row.epoch:
@@ -497,6 +584,12 @@ class PlainScheduler:
             request = row.request
             for _ in range(row.added):
                 self.drop(request.blocks.pop())
+            if row.copied is not None:
+                index = row.start // self.sizes.block_size
+                self.drop(request.blocks[index])
+                request.blocks[index] = row.copied
+                request.shared_tail = request.stale_table = True
+            request.untold |= row.announced
             if request.epoch == row.epoch:
                 request.computed = row.start
                 request.registered = row.registered_before

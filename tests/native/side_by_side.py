@@ -13,7 +13,7 @@ from .plain_scheduler import PlainScheduler, Sizes
 PLAN_ARRAYS = (
     "slots query_start context_lens sampled num_drafts passes token_ids positions slot_mapping "
     "started_slots started_ids ended_slots table_slots table_indices table_blocks "
-    "ended_ids ended_reasons"
+    "copy_src copy_dst ended_ids ended_reasons"
 ).split()
 
 
@@ -60,6 +60,16 @@ class SideBySide:
         assert cancelled == self.plain.cancel(id)
         self.compare()
         return cancelled
+
+    def fork(self, parent: int, child: int, last_token: int) -> int:
+        refusal = self.native.fork(parent, child, last_token=last_token)
+        assert refusal == self.plain.fork(parent, child, last_token)
+        self.compare()
+        return refusal
+
+    def renew(self, client: int, until: float) -> None:
+        self.native.renew(client, until)
+        self.plain.renew(client, until)
 
     def propose(self, id: int, drafts: list[int]) -> bool:
         taken = self.native.propose(np.array([id]), ids([0, len(drafts)]), ids(drafts))

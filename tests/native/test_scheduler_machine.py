@@ -72,8 +72,18 @@ class Life:
             tenant=rng.randint(0, 3),
             adapter=rng.choice([0, 0, 0, 1]),
             multi_step=rng.random() < 0.8,
+            client=rng.randint(0, 2),
         )
         self.next_id += fresh
+
+    def fork(self, rng: random.Random) -> None:
+        running = [request.id for request in self.pair.plain.running()]
+        parent = rng.choice(running) if running and rng.random() < 0.9 else self.some_id(rng)
+        self.pair.fork(parent, self.next_id, rng.choice([-1, -1, 2]))
+        self.next_id += 1
+
+    def renew(self, rng: random.Random) -> None:
+        self.pair.renew(rng.randint(1, 2), self.now + rng.randint(0, 40))
 
     def propose(self, rng: random.Random) -> None:
         running = [request.id for request in self.pair.plain.running()]
@@ -132,6 +142,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.life.pair.cancel(self.life.some_id(rng))
 
     @rule(rng=st.randoms(use_true_random=False))
+    def fork(self, rng: random.Random) -> None:
+        self.life.fork(rng)
+
+    @rule(rng=st.randoms(use_true_random=False))
+    def renew(self, rng: random.Random) -> None:
+        self.life.renew(rng)
+
+    @rule(rng=st.randoms(use_true_random=False))
     def propose(self, rng: random.Random) -> None:
         self.life.propose(rng)
 
@@ -182,8 +200,12 @@ def live(seed: int, moves: int) -> None:
             life.submit(rng)
         elif move < 0.28:
             life.pair.cancel(life.some_id(rng))
-        elif move < 0.38:
+        elif move < 0.36:
             life.propose(rng)
+        elif move < 0.40:
+            life.fork(rng)
+        elif move < 0.41:
+            life.renew(rng)
         elif move < 0.65:
             life.plan()
             life.now += 1
