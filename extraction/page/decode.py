@@ -78,7 +78,7 @@ _SCRIPTS = (
 ).split()
 # Mostly UTF-8 with a few broken bytes (cut strings, foreign comments) stays UTF-8.
 _BROKEN_PER_VALID = 0.34
-_BROKEN_PER_VALID_TOLD = 1.0  # the page or its header says UTF-8
+_BROKEN_PER_VALID_TOLD = 1.5  # the page or its header says UTF-8
 _VALID_RUN = re.compile(r"[^\x00-\x7f\ufffd]+")
 _CJK_CODECS = frozenset({"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp"})
 
