@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=60.0, ge=1.0)
     max_attempts: int = Field(default=3, ge=1, le=100)
     queue: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
-    max_tokens: int = Field(default=512, ge=1, le=32768, description="Budget of one record")
+    max_tokens: int = Field(default=768, ge=1, le=32768, description="Budget of one record")
 
     # Limits; bytes count after any content encoding is undone.
     max_page_bytes: int = Field(default=8 << 20, ge=1)

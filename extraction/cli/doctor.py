@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ..config import load_settings
 from .console import stdout
 from .exit_status import ExitStatus
 from .options import EngineEndpoint, Model, RedisUrl
@@ -29,6 +28,7 @@ def doctor(
     Redis and the engine are checked where they are named by option or environment, or answer at
     their default places.
     """
+    from ..config import load_settings
     from .checks import PARTS, run_checks
 
     if only is not None and only not in PARTS:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import enum
 
-import redis
-from pagemill.engine.errors import EngineError
-from pagemill.schemas.errors import SchemaRefused
-
 from ..reason import Reason, Refused
 
 
@@ -38,6 +34,8 @@ _LEDGER_REASONS = frozenset({Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_FULL})
 
 def classify(error: Exception) -> tuple[ExitStatus, Reason, str]:
     """Exit status, reason and sentence of an error; whatever isn't ours is INTERNAL."""
+    # Imported when something has gone wrong: `--help` shall not wait for them.
+
     if isinstance(error, redis.exceptions.RedisError):
         sentence = f"Redis can't serve: {error}"
         return ExitStatus.LEDGER, Reason.LEDGER_UNAVAILABLE, sentence

@@ -11,7 +11,6 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from ..config import load_settings
 from ..reason import Reason, Refused
 from .console import say
 from .exit_status import ExitStatus
@@ -49,6 +48,8 @@ def extract(
     Without --redis-url and --engine an embedded server and an engine are started, and end with
     the command.
     """
+    from .. import logs
+    from ..config import load_settings
     from ..inputs import read_pages
     from ..record import ExtractOptions
     from . import schema_source
@@ -61,6 +62,7 @@ def extract(
     )
     source = schema_source.read_file(schema) if schema_source.is_file(schema) else schema
     pages = read_pages(inputs, stdin=sys.stdin.buffer, max_page_bytes=settings.max_page_bytes)
+    logs.configure("error", "console")
     options = ExtractOptions(max_tokens=settings.max_tokens, evidence=evidence)
     started = time.monotonic()
     with _sink(out) as sink, contextlib.ExitStack() as stack:

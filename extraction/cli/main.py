@@ -9,8 +9,6 @@ from typing import Any, NoReturn
 
 import typer
 
-from .. import logs
-from ..config import PREFIX
 from . import doctor, extract, model, processes, schema
 from .console import say
 from .exit_status import ExitStatus, classify
@@ -24,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("extract", no_args_is_help=True)(extract.extract)
+app.command("extract")(extract.extract)
 app.command("serve")(processes.serve)
 app.command("worker", context_settings=processes.PASS_THROUGH)(processes.worker)
 app.command("engine", context_settings=processes.PASS_THROUGH)(processes.engine)
@@ -38,7 +36,6 @@ _ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command with `arguments` and return its exit status."""
-    logs.configure("error", "console")
     try:
         status = typer.main.get_command(app).main(
             list(arguments), prog_name="pagemill", standalone_mode=False
@@ -54,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.OK
     except Exception as error:
-        if os.environ.get(f"{PREFIX}LOG_LEVEL") == "debug":
+        if os.environ.get("PAGEMILL_LOG_LEVEL") == "debug":
             raise
         exit_status, reason, sentence = classify(error)
         say(f"{reason}: {' '.join(sentence.split())}")

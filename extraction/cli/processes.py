@@ -9,7 +9,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ..config import load_settings
 from .options import EngineEndpoint, Model, RedisUrl
 
 # What follows the command's own options goes to Celery or to the engine as it stands.
@@ -29,6 +28,8 @@ def serve(
     Prints one line of JSON with its URL on stdout once it listens.
     """
     import uvicorn
+
+    from ..config import load_settings
 
     settings = load_settings(
         host=host, port=port, redis_url=redis_url, engine_endpoint=engine, model=model
@@ -62,6 +63,7 @@ def worker(
     model: Model = None,
 ) -> None:
     """Run a Celery worker for our queue; further options go to `celery worker`."""
+    from ..config import load_settings
     from ..stack import worker_command
 
     settings = load_settings(redis_url=redis_url, engine_endpoint=engine, model=model)
@@ -77,6 +79,8 @@ def engine(
     model: Model = None,
 ) -> None:
     """Run an engine; further options go to `python -m pagemill.engine`."""
+    from ..config import load_settings
+
     settings = load_settings(engine_endpoint=endpoint, model=model)
     command = [sys.executable, "-m", "pagemill.engine"]
     command += ["--endpoint", settings.engine_endpoint, "--model", settings.model]

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ..config import load_settings
 from ..reason import Reason, Refused
 from .console import say, stdout
 from .options import RedisUrl
@@ -20,6 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def _load(source: str, redis_url: str | None) -> dict[str, Any]:
+    from ..config import load_settings
     from . import schema_source
 
     if schema_source.is_file(source):
@@ -35,6 +35,7 @@ def _print_json(value: object, *, indent: bool = False) -> None:
 @app.command("list")
 def list_schemas(redis_url: RedisUrl = None, as_json: AsJson = False) -> None:
     """List the latest version of every schema: of the registry, or of the library alone."""
+    from ..config import load_settings
     from . import schema_source
 
     found = schema_source.catalog(load_settings(redis_url=redis_url), redis_url).list()
@@ -67,6 +68,7 @@ def register(
     """Register FILE as the latest version of NAME, after trying that it compiles."""
     from pagemill import schemas
 
+    from ..config import load_settings
     from . import schema_source
 
     schema = schema_source.read_file(file)

@@ -1,0 +1,57 @@
+# make demo | make test | make lint | make slow | make faults. Needs Python >= 3.11 and a C++20
+# compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of CPU builds.
+PYTHON ?= python3
+PIP_FLAGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/installed
+PACKAGES := engine extraction schemas workers
+SOURCES := $(shell find csrc $(PACKAGES) -type f -not -name '*.pyc')
+CHECKED := $(wildcard $(PACKAGES) tests demo benchmarks)
+PYTEST := $(BIN)/pytest
+
+.PHONY: help install model demo test lint typecheck slow faults compose-check clean
+
+help:
+	@echo 'make demo           the whole line on sample pages, from nothing'
+	@echo 'make test           lint, types and the tests that take minutes'
+	@echo 'make slow           the tests that take longer'
+	@echo 'make faults         kill processes in the middle of bursts'
+	@echo 'make lint           ruff and mypy alone'
+	@echo 'make compose-check  check compose.yaml, if docker compose is here'
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt CMakeLists.txt $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt '.[engine,test]'
+	touch $@
+
+model: $(INSTALLED)
+	$(BIN)/pagemill model pull >/dev/null
+
+demo: model
+	$(BIN)/python demo/run.py
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+
+typecheck: $(INSTALLED)
+	$(BIN)/mypy $(foreach package,$(PACKAGES),-p pagemill.$(package))
+
+test: lint typecheck model
+	$(PYTEST) -m 'not slow'
+
+slow: model
+	$(PYTEST) -m slow
+
+faults: model
+	$(PYTEST) tests/faults
+
+compose-check:
+	@if docker compose version >/dev/null 2>&1; then \
+	  docker compose --file compose.yaml config --quiet && echo 'compose.yaml: ok'; \
+	else echo 'compose.yaml: not checked, docker compose is not here'; fi
+
+clean:
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache
