@@ -35,6 +35,9 @@ _LEDGER_REASONS = frozenset({Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_FULL})
 def classify(error: Exception) -> tuple[ExitStatus, Reason, str]:
     """Exit status, reason and sentence of an error; whatever isn't ours is INTERNAL."""
     # Imported when something has gone wrong: `--help` shall not wait for them.
+    import redis
+    from pagemill.engine.errors import EngineError
+    from pagemill.schemas.errors import SchemaRefused
 
     if isinstance(error, redis.exceptions.RedisError):
         sentence = f"Redis can't serve: {error}"
