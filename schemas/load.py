@@ -216,7 +216,12 @@ def _check_pattern(expression: str, at: str) -> None:
     try:
         Pattern(expression)
     except ValueError as error:
-        raise _invalid(f"the pattern can't be used ({error})", at=at[:200]) from None
+        raise SchemaRefused(
+            SchemaReason.KEYWORD_UNSUPPORTED,
+            f"the pattern can't be used ({error})",
+            at=at[:200],
+            advice="use the regular part of ECMA-262: no look-around, no back-references",
+        ) from None
 
 
 def _check_ref(schema: dict[str, Any], ref: str, at: str) -> None:

@@ -11,13 +11,16 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 MAX_PATTERN_CHARS = 4_096
 
-# JSON Schema's expressions are those of ECMA-262, whose \d and \w are ASCII; the engine's are
-# Unicode's. As classes they may stand inside other classes too.
+# JSON Schema's expressions are those of ECMA-262, whose \d and \w are ASCII and whose \s has the
+# byte order mark; the engine's are Unicode's. As classes they may stand inside other classes too.
+_SPACE = r"\t-\r \x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}\x{FEFF}"
 _CLASSES = {
     "d": "[0-9]",
     "D": "[^0-9]",
     "w": "[0-9A-Za-z_]",
     "W": "[^0-9A-Za-z_]",
+    "s": f"[{_SPACE}]",
+    "S": f"[^{_SPACE}]",
 }
 _DOT = r"[^\n\r\x{2028}\x{2029}]"
 # Inside a class the engine has nested classes and set operations (&&, --, ~~); ECMA-262 has not.
