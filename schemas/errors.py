@@ -19,7 +19,9 @@ class SchemaReason(enum.StrEnum):
 class SchemaRefused(Exception):
     """A schema that can't be served: why, where (JSON pointer), and what to do instead."""
 
-    def __init__(self, reason: SchemaReason, message: str, *, at: str = "", advice: str = "") -> None:
+    def __init__(
+        self, reason: SchemaReason, message: str, *, at: str = "", advice: str = ""
+    ) -> None:
         where = f" at {at}" if at else ""
         hint = f": {advice}" if advice else ""
         super().__init__(f"{message}{where}{hint}")
