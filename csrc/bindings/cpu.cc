@@ -6,6 +6,7 @@
 
 #include "bind.h"
 #include "cpu/instruction_set.h"
+#include "cpu/packed_matrix.h"
 #include "cpu/paged_attention.h"
 #include "cpu/thread_pool.h"
 
@@ -55,6 +56,37 @@ void call_paged_attention(uintptr_t query, uintptr_t key_cache, uintptr_t value_
   paged_attention(args);
 }
 
+WeightKind weight_kind(const std::string& name) {
+  if (name == "fp32") return WeightKind::kFloat32;
+  if (name == "bf16") return WeightKind::kBfloat16;
+  if (name == "int8") return WeightKind::kInt8;
+  throw std::invalid_argument("a packed matrix is fp32, bf16 or int8, not '" + name + "'");
+}
+
+void bind_packed_matrix(py::module_& module) {
+  py::class_<PackedMatrix>(module, "PackedMatrix")
+      .def(py::init([](uintptr_t weight, int32_t outputs, int32_t inputs, const std::string& kind) {
+             const WeightKind parsed = weight_kind(kind);
+             py::gil_scoped_release unlocked;
+             return std::make_unique<PackedMatrix>(reinterpret_cast<const float*>(weight), outputs,
+                                                   inputs, parsed);
+           }),
+           py::arg("weight"), py::arg("outputs"), py::arg("inputs"), py::arg("kind"))
+      .def_property_readonly("outputs", &PackedMatrix::outputs)
+      .def_property_readonly("inputs", &PackedMatrix::inputs)
+      .def_property_readonly("num_bytes", &PackedMatrix::num_bytes)
+      .def(
+          "multiply",
+          [](const PackedMatrix& matrix, uintptr_t input, int32_t num_rows, uintptr_t out,
+             uintptr_t bias, bool accumulate) {
+            matrix.multiply(reinterpret_cast<const float*>(input), num_rows,
+                            reinterpret_cast<const float*>(bias), accumulate,
+                            reinterpret_cast<float*>(out));
+          },
+          py::arg("input"), py::arg("num_rows"), py::arg("out"), py::arg("bias") = 0,
+          py::arg("accumulate") = false, py::call_guard<py::gil_scoped_release>());
+}
+
 }  // namespace
 
 void bind_cpu(py::module_& module) {
@@ -62,6 +94,7 @@ void bind_cpu(py::module_& module) {
   module.def("instruction_sets", &instruction_sets);
   module.def("instruction_set", &instruction_set_name);
   module.def("use_instruction_set", &use_instruction_set, py::arg("name"));
+  bind_packed_matrix(module);
   module.def("paged_attention", &call_paged_attention, py::arg("query"), py::arg("key_cache"),
              py::arg("value_cache"), py::arg("out"), py::arg("block_tables").noconvert(),
              py::arg("slots").noconvert(), py::arg("query_start").noconvert(),

@@ -1,5 +1,4 @@
-// AVX2 and FMA, chosen at run time: each function carries its own target attribute, so that the
-// rest of the build stays for any x86-64.
+// AVX2 and FMA, chosen at run time (cpu/avx2.h).
 #include "cpu/attention_tile.h"
 
 #if defined(__x86_64__)
@@ -9,28 +8,29 @@
 #include <algorithm>
 #include <cmath>
 
-#define PAGEMILL_AVX2 __attribute__((target("avx2,fma")))
-#define PAGEMILL_AVX2_INLINE __attribute__((target("avx2,fma"), always_inline)) inline
+#include "cpu/avx2.h"
 
 namespace pagemill {
 namespace {
 
-constexpr int32_t kLanes = 8;
-
 PAGEMILL_AVX2_INLINE void transpose_8x8(const float* const* rows, int32_t column, float* out) {
   __m256 r[8];
+  PAGEMILL_UNROLL
   for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(rows[i] + column);
   __m256 t[8];
+  PAGEMILL_UNROLL
   for (int i = 0; i < 4; ++i) {
     t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
   }
+  PAGEMILL_UNROLL
   for (int i = 0; i < 2; ++i) {
     r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
     r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xEE);
     r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
     r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xEE);
   }
+  PAGEMILL_UNROLL
   for (int i = 0; i < 4; ++i) {
     _mm256_storeu_ps(out + i * kTilePositions, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
     _mm256_storeu_ps(out + (i + 4) * kTilePositions, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
@@ -62,7 +62,9 @@ PAGEMILL_AVX2_INLINE void multiply_block(const float* a, int32_t lda, const floa
                                          int32_t column, float* c, int32_t ldc, int32_t depth,
                                          bool accumulate) {
   __m256 sums[kRows][kVectors];
+  PAGEMILL_UNROLL
   for (int i = 0; i < kRows; ++i) {
+    PAGEMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       sums[i][v] = accumulate ? _mm256_loadu_ps(c + static_cast<int64_t>(i) * ldc + v * kLanes)
                               : _mm256_setzero_ps();
@@ -70,13 +72,18 @@ PAGEMILL_AVX2_INLINE void multiply_block(const float* a, int32_t lda, const floa
   }
   for (int32_t k = 0; k < depth; ++k) {
     __m256 b[kVectors];
+    PAGEMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) b[v] = _mm256_loadu_ps(b_rows[k] + column + v * kLanes);
+    PAGEMILL_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const __m256 factor = _mm256_broadcast_ss(a + static_cast<int64_t>(i) * lda + k);
+      PAGEMILL_UNROLL
       for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_fmadd_ps(factor, b[v], sums[i][v]);
     }
   }
+  PAGEMILL_UNROLL
   for (int i = 0; i < kRows; ++i) {
+    PAGEMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       _mm256_storeu_ps(c + static_cast<int64_t>(i) * ldc + v * kLanes, sums[i][v]);
     }
@@ -95,6 +102,7 @@ PAGEMILL_AVX2_INLINE void multiply_rows(const float* a, int32_t lda, const float
     multiply_block<kRows, 1>(a, lda, b_rows, j, c + j, ldc, depth, accumulate);
   }
   for (; j < num_columns; ++j) {
+    PAGEMILL_UNROLL
     for (int i = 0; i < kRows; ++i) {
       float sum = accumulate ? c[static_cast<int64_t>(i) * ldc + j] : 0.0f;
       for (int32_t k = 0; k < depth; ++k) {
