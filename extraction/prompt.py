@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .page import Page
+from .page import Metadata, Page
+from .page.metadata import grouped_lines, is_publisher
 from .reason import Reason, Refused
 
 PROMPT_VERSION = 1
@@ -46,9 +47,14 @@ class ChatTokenizer(Protocol):
 
 @dataclass(frozen=True)
 class SchemaPrompt:
-    """The system message of a schema."""
+    """The system message of a schema, and which metadata its fields are found in.
+
+    `sources` has (field, schema.org type, keys of `MetadataEntry` by preference), from the
+    schema's `x-pagemill-source`.
+    """
 
     system: str
+    sources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], *, name: str = "") -> SchemaPrompt:
@@ -57,7 +63,7 @@ class SchemaPrompt:
         description = _one_line(schema.get("description"))
         lines = [_INSTRUCTIONS, "", f"{title}: {description}" if description else title]
         lines.extend(_field_lines(schema))
-        return cls("\n".join(lines))
+        return cls("\n".join(lines), tuple(_sources(schema)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,21 +98,20 @@ def build(
             "the schema's description leaves no room for the page",
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
-    content, cut = _page_part(tokenizer, page, room, metadata)
+    facts = _metadata_lines(page.metadata, schema.sources) if metadata else []
+    content, cut = _page_part(tokenizer, page, room, facts)
     messages = [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
     pieces = tokenizer.chat(messages)
     return Prompt(np.concatenate(pieces), salt_from=len(pieces[0]), page_cut=cut)
 
 
 def _page_part(
-    tokenizer: ChatTokenizer, page: Page, room: int, with_metadata: bool
+    tokenizer: ChatTokenizer, page: Page, room: int, facts: list[str]
 ) -> tuple[str, bool]:
     lines = [f"url: {page.url}"] if page.url else []
-    if with_metadata:
-        lines.extend(page.metadata.lines())
-    elif page.title:
-        lines.append(f"title: {page.title}")
-    head = _harmless("\n".join(lines))
+    if not facts and page.title:
+        facts = [f"title: {page.title}"]
+    head = _harmless("\n".join(lines + facts))
     text = _harmless(page.text)
     text_tokens = len(tokenizer.encode(text))
     head_tokens = len(tokenizer.encode(head))
@@ -120,6 +125,55 @@ def _page_part(
         text, _ = _cut_lines(tokenizer, text, text_room, text_tokens)
         cut = True
     return f"{head}\n\n{text}" if head else text, cut
+
+
+def _metadata_lines(
+    metadata: Metadata, sources: tuple[tuple[str, str, tuple[str, ...]], ...]
+) -> list[str]:
+    """The metadata block: what the schema's fields are found in, under the fields' names.
+
+    A schema that names no sources gets all there is. Meta tags are shown as they are.
+    """
+    if not sources:
+        return metadata.lines()
+    told: list[tuple[str, str]] = []
+    for field, thing, keys in sources:
+        for key in keys:
+            found = [
+                entry.value
+                for entry in metadata.entries
+                if entry.key == key and (entry.thing == thing or not is_publisher(entry.thing))
+                if entry.thing
+            ]
+            if found:
+                told.extend((field, value) for value in found)
+                break
+    fields = {field for field, _ in told}
+    tags = [(entry.key, entry.value) for entry in metadata.entries if not entry.thing]
+    return grouped_lines([fact for fact in tags if fact[0] not in fields] + told)
+
+
+def _sources(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The fields that say where in the metadata they stand; inner fields as "outer.inner"."""
+    waiting = [(name, field, 0) for name, field in reversed(_properties(schema, schema))]
+    while waiting:
+        name, field, depth = waiting.pop()
+        field = _resolved(field, schema)
+        stated = field.get("x-pagemill-source")
+        paths = [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []
+        split = [path.split(".") for path in paths if isinstance(path, str) and "." in path]
+        if split:
+            yield name, split[0][0], tuple(_entry_key(parts[1:]) for parts in split)
+        if depth < _MAX_DEPTH:
+            inner = _properties(_item(field, schema), schema)
+            waiting.extend((f"{name}.{part}", sub, depth + 1) for part, sub in reversed(inner))
+
+
+def _entry_key(parts: list[str]) -> str:
+    """The key under which metadata shows a path: a thing's name stands for the thing."""
+    if len(parts) > 1 and parts[-1] in ("name", "text"):
+        parts = parts[:-1]
+    return ".".join(parts)
 
 
 def _cut_lines(tokenizer: ChatTokenizer, text: str, room: int, tokens: int) -> tuple[str, int]:

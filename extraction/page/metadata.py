@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,16 +85,23 @@ _META_KEYS = {
     "sailthru.date": "published",
 }
 _SCHEMA_ORG = re.compile(r"^https?://(?:www\.)?schema\.org/(\w+)$")
+_DURATION = re.compile(
+    r"^P(?:(\d{1,4})D)?(?:T(?:(\d{1,4}(?:\.\d+)?)H)?(?:(\d{1,5}(?:\.\d+)?)M)?(?:\d{1,6}(?:\.\d+)?S)?)?$"
+)
 _TAGS = re.compile(r"<[^<>]{1,200}>")
 
 
 @dataclass(frozen=True)
 class MetadataEntry:
-    """One fact: `path` is where it stands, e.g. "jsonld/0/offers/price" or "meta/og:title"."""
+    """One fact: `path` is where it stands, e.g. "jsonld/0/offers/price" or "meta/og:title".
+
+    `thing` is the schema.org type that the fact belongs to, "" for meta tags.
+    """
 
     key: str
     value: str
     path: str
+    thing: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,10 +117,20 @@ class Metadata:
 
     def lines(self) -> list[str]:
         """Return the block as `key: value` lines; values of one key share a line."""
-        grouped: dict[str, list[str]] = {}
-        for entry in self.entries:
-            grouped.setdefault(entry.key, []).append(entry.value)
-        return [f"{key}: {'; '.join(values)}" for key, values in grouped.items()]
+        return grouped_lines((entry.key, entry.value) for entry in self.entries)
+
+
+def grouped_lines(facts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return (key, value) pairs as `key: value` lines, the values of a key on one line."""
+    grouped: dict[str, list[str]] = {}
+    for key, value in facts:
+        grouped.setdefault(key, []).append(value)
+    return [f"{key}: {'; '.join(values)}" for key, values in grouped.items()]
+
+
+def is_publisher(thing: str) -> bool:
+    """Whether things of this type are who publishes a page rather than what it is about."""
+    return thing in _PUBLISHERS
 
 
 def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
@@ -188,7 +205,7 @@ class _Collector:
         self.entries: list[MetadataEntry] = []
         self._values: dict[str, set[str]] = {}
 
-    def add(self, key: str, value: str, path: str) -> None:
+    def add(self, key: str, value: str, path: str, thing: str = "") -> None:
         if "&" in value:
             value = html.unescape(value)
         if "<" in value:
@@ -196,6 +213,8 @@ class _Collector:
         value = _one_line(value)
         if schema_org := _SCHEMA_ORG.match(value):
             value = schema_org[1]
+        if duration := _DURATION.match(value):
+            value = _minutes(duration) or value
         if len(value) > _MAX_VALUE:
             value = value[:_MAX_VALUE].rpartition(" ")[0] + " ..."
         known = self._values.setdefault(key, set())
@@ -206,17 +225,16 @@ class _Collector:
             and len(self.entries) < _MAX_ENTRIES
         ):
             known.add(value)
-            self.entries.append(MetadataEntry(key, value, path))
+            self.entries.append(MetadataEntry(key, value, path, thing))
 
     def thing(self, thing: dict[str, Any], path: str) -> None:
         """Add all facts of a JSON-LD object."""
-        types = sorted(_types(thing))
-        if types:
-            self.add("type", types[0], f"{path}/@type")
+        kind = min(_types(thing), default="")
+        self.add("type", kind, f"{path}/@type", kind)
         for key, value, at in _facts(thing, path):
             if len(self.entries) >= _MAX_ENTRIES:
                 break
-            self.add(key, value, at)
+            self.add(key, value, at, kind)
 
 
 def _facts(thing: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
@@ -268,6 +286,13 @@ def _inner(value: dict[str, Any], key: str) -> list[tuple[str, str, Any]]:
         name = key if key and part == "name" else prefix + part
         facts.append((str(part), name, item))
     return facts
+
+
+def _minutes(duration: re.Match[str]) -> str:
+    """An ISO 8601 duration as people write it."""
+    days, hours, minutes = (float(part or 0) for part in duration.groups())
+    total = round(days * 1440 + hours * 60 + minutes)
+    return f"{total} minutes" if total else ""
 
 
 def _scalar(value: Any) -> str:

@@ -143,3 +143,23 @@ def test_a_schema_that_holds_itself_is_described_once() -> None:
         "$defs": {"loop": {"$ref": "#/$defs/loop"}},
     }
     assert len(SchemaPrompt.of(schema).system) < 20_000
+
+
+def test_metadata_stands_under_the_names_of_the_fields(byte_tokenizer: Tokenizer) -> None:
+    html = (
+        "<title>Shop: Cup</title><meta name=author content=Ann><script type='application/ld+json'>"
+        '[{"@type":"Organization","name":"The Shop","sku":"no"},{"@type":"Product","name":"Cup",'
+        '"brand":{"name":"Oak"},"offers":{"price":5,"priceCurrency":"EUR"},"gtin":"1","gtin13":"2",'
+        '"weight":"1 kg"}]</script><p>Cup</p>'
+    )
+    text = byte_tokenizer.decode(make(byte_tokenizer, page_of(html)).token_ids)
+    block = text.split("<page>\n")[1].split("\n\n")[0].split("\n")
+    assert block == [
+        "title: Shop: Cup",
+        "author: Ann",
+        "name: Cup",
+        "brand: Oak",
+        "price: 5",
+        "currency: EUR",
+        "gtin: 2",
+    ]
