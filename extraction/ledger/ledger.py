@@ -2,62 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
-
-from redis import Redis
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 from ..reason import Reason, Refused
 from . import keys, rows
 from .admission import Admission, chunks
-from .bodies import pack, unpack
-from .connection import redis_errors
-from .scripts import Scripts
+from .bodies import pack
+from .reader import LedgerReader, checked_page_id, is_batch_id
 from .types import (
-    BatchRecord,
-    BatchStatus,
     Lease,
-    LedgerLimits,
-    PageStatus,
     PageSubmission,
-    QueueDepth,
     ReapReport,
     Release,
     Submitted,
 )
 
-_PAGE_ID = re.compile(r"[0-9a-f]{64}")
-_BATCH_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _LOSSES = {"engine_lost": Reason.ENGINE_UNAVAILABLE, "crashed": Reason.INTERNAL_ERROR}
 
 
-class Ledger:
+class Ledger(LedgerReader):
     """Page states in Redis: queued -> leased -> done | failed | dead.
 
     Every method is one Lua script per shard it touches and raises Refused(LEDGER_UNAVAILABLE)
     when Redis can't serve. Thread-safe; make a new one after a fork.
     """
-
-    def __init__(
-        self,
-        redis: Redis,
-        *,
-        namespace: str = "pagemill",
-        shards: int = 1,
-        limits: LedgerLimits | None = None,
-    ) -> None:
-        if not 1 <= shards <= 1024:
-            raise ValueError(f"shards: from 1 to 1024, not {shards}")
-        self.redis = redis
-        self.namespace = namespace
-        self.limits = limits or LedgerLimits()
-        self._prefixes = [keys.shard_prefix(namespace, shard) for shard in range(shards)]
-        self._scripts = Scripts(redis)
-        self._next_shard = 0
-
-    # --- pages in -----------------------------------------------------------------------------
 
     def submit(
         self, pages: Sequence[PageSubmission], *, batch: str | None = None
@@ -69,7 +39,7 @@ class Ledger:
         Refused: PAGE_TOO_LARGE before anything is accepted, LEDGER_FULL over the marks; then
         pages of the call may have been accepted, and submitting all of them again is right.
         """
-        if batch is not None and not _BATCH_ID.fullmatch(batch):
+        if batch is not None and not is_batch_id(batch):
             raise Refused(
                 Reason.REQUEST_INVALID,
                 f"not a batch id: {batch[:140]!r}",
@@ -111,8 +81,6 @@ class Ledger:
                 entry.page_id, entry.client_id, state.decode(), bool(created)
             )
 
-    # --- work ---------------------------------------------------------------------------------
-
     def claim(
         self, worker: str, count: int, *, lease_s: float = 60.0, want: str | None = None
     ) -> list[Lease]:
@@ -124,7 +92,7 @@ class Ledger:
         if count < 1:
             return []
         if want is not None:
-            shards: Iterable[int] = [keys.shard_of(_checked(want), len(self._prefixes))]
+            shards: Iterable[int] = [keys.shard_of(checked_page_id(want), len(self._prefixes))]
         else:
             first = self._next_shard
             self._next_shard = (first + 1) % len(self._prefixes)
@@ -197,119 +165,6 @@ class Ledger:
             sums = [total + int(part) for total, part in zip(sums, report, strict=True)]
         return ReapReport(*sums)
 
-    # --- answers ------------------------------------------------------------------------------
-
-    def page(self, page_id: str) -> PageStatus | None:
-        """Return how far a page is; None for one that was never accepted, or long ago."""
-        key = self._page_key(page_id)
-        row = self._hash(key)
-        return rows.page_status(page_id, row) if row else None
-
-    def result(self, page_id: str) -> bytes | None:
-        """Return the committed result (Result as JSON); None before, and for dead pages."""
-        key = self._page_key(page_id)
-        with redis_errors():
-            field = self.redis.hget(key, "result")
-        return None if field is None else unpack(_bytes(field), self.limits.max_result_bytes)
-
-    def latest(self, url: str) -> str | None:
-        """Return the id of the page that was accepted last for a URL."""
-        digest = keys.url_digest(keys.normalise_url(url))
-        prefix = self._prefixes[keys.shard_of(digest, len(self._prefixes))]
-        with redis_errors():
-            page = self.redis.hget(f"{prefix}:latest", digest)
-        return None if page is None else _bytes(page).decode()
-
-    def batch(self, batch_id: str) -> BatchStatus | None:
-        """Return a batch's progress; None for an unknown one, or one past its retention."""
-        if not _BATCH_ID.fullmatch(batch_id):
-            return None
-        found = [self._hash(f"{prefix}:batch:{batch_id}") for prefix in self._prefixes]
-        return rows.batch_status(batch_id, found)
-
-    def records(
-        self, batch_id: str, cursor: str = "", count: int = 100
-    ) -> tuple[list[BatchRecord], str]:
-        """Return finished pages of a batch after `cursor` ("" = from the first), and a new cursor.
-
-        The order is that of finishing; a cursor stays valid. An empty list means: nothing more
-        so far. Raises Refused(BATCH_UNKNOWN) and Refused(REQUEST_INVALID) for a bad cursor.
-        """
-        offsets = _offsets(cursor, len(self._prefixes))
-        known = False
-        records: list[BatchRecord] = []
-        for shard in range(len(self._prefixes)):
-            if not _BATCH_ID.fullmatch(batch_id):
-                break
-            wanted = max(0, count - len(records))
-            page = self._run("records", shard, batch_id, offsets[shard], wanted)
-            if page is not None:
-                known = True
-                offsets[shard] += len(page)
-                records += [rows.batch_record(row, self.limits) for row in page]
-        if not known:
-            raise Refused(
-                Reason.BATCH_UNKNOWN,
-                f"no batch {batch_id[:128]!r}",
-                advice="batches are kept for a week after their last page",
-            )
-        return records, ".".join(str(offset) for offset in offsets)
-
-    def dead_letters(self, *, count: int = 100) -> list[PageStatus]:
-        """Return pages that were given up, oldest first."""
-        with redis_errors():
-            ids = [
-                _bytes(page).decode()
-                for prefix in self._prefixes
-                for page in self.redis.zrange(f"{prefix}:dead", 0, count - 1)
-            ]
-        statuses = [status for page in ids if (status := self.page(page)) is not None]
-        return sorted(statuses, key=lambda status: status.finished_s)[:count]
-
-    def depth(self) -> QueueDepth:
-        """Return pages by state and the ledger's counters."""
-        sums: dict[str, int] = defaultdict(int)
-        oldest_s = 0.0
-        for shard in range(len(self._prefixes)):
-            flat, now, oldest = self._run("depth", shard)
-            for name, value in zip(flat[::2], flat[1::2], strict=True):
-                sums[name.decode()] += int(value)
-            if int(oldest):
-                oldest_s = max(oldest_s, (int(now) - int(oldest)) / 1000)
-        return QueueDepth(
-            **{
-                name: sums[name]
-                for name in QueueDepth.__struct_fields__
-                if name not in ("bytes", "oldest_s")
-            },
-            bytes=sums["body_bytes"] + sums["result_bytes"],
-            oldest_s=oldest_s,
-        )
-
-    def waiting(self) -> int:
-        """Return how many pages wait for a worker; cheaper than `depth`."""
-        with redis_errors():
-            counts = [self.redis.hget(f"{prefix}:counters", "queued") for prefix in self._prefixes]
-        return sum(int(count or b"0") for count in counts)
-
-    def ping(self) -> None:
-        """Raise Refused(LEDGER_UNAVAILABLE) unless Redis serves (and has loaded its data)."""
-        with redis_errors():
-            self.redis.ping()
-
-    # --- inside -------------------------------------------------------------------------------
-
-    def _run(self, script: str, shard: int, *arguments: Any) -> Any:
-        return self._scripts.run(script, self._prefixes[shard], *arguments)
-
-    def _hash(self, key: str) -> Mapping[bytes, bytes]:
-        with redis_errors():
-            return cast(Mapping[bytes, bytes], self.redis.hgetall(key))
-
-    def _page_key(self, page_id: str) -> str:
-        shard = keys.shard_of(_checked(page_id), len(self._prefixes))
-        return f"{self._prefixes[shard]}:page:{page_id}"
-
     def _by_shard(self, leases: Sequence[Lease]) -> Iterator[tuple[int, list[Any]]]:
         held: dict[int, list[Any]] = defaultdict(list)
         for lease in leases:
@@ -318,34 +173,5 @@ class Ledger:
         yield from held.items()
 
 
-def _checked(page_id: str) -> str:
-    if not _PAGE_ID.fullmatch(page_id):
-        raise Refused(
-            Reason.REQUEST_INVALID,
-            f"not a page id: {page_id[:80]!r}",
-            advice="page ids are 64 hexadecimal digits, as submitting returned them",
-        )
-    return page_id
-
-
-def _offsets(cursor: str, shards: int) -> list[int]:
-    if not cursor:
-        return [0] * shards
-    parts = cursor.split(".")
-    if len(parts) != shards or not all(re.fullmatch(r"[0-9]{1,15}", part) for part in parts):
-        raise Refused(
-            Reason.REQUEST_INVALID,
-            f"not a cursor of this batch: {cursor[:80]!r}",
-            advice="use the cursor of the last answer as it is",
-        )
-    return [int(part) for part in parts]
-
-
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError("the ledger's connection must not decode answers")
-    return value
