@@ -158,7 +158,7 @@ class Connection:
             try:
                 self._serve(context)
             finally:
-                context.destroy(linger=200 if self._closing else 0)
+                context.destroy()
         except EngineError as failure:
             error = failure
         except Exception as failure:
@@ -168,6 +168,7 @@ class Connection:
 
     def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         dealer = context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.LINGER, 200)
         dealer.setsockopt(zmq.SNDHWM, 1000)
         dealer.setsockopt(zmq.RCVHWM, 10000)
         dealer.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)

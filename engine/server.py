@@ -26,7 +26,7 @@ from .step_loop import StepLoop
 _log = logging.getLogger(__name__)
 
 # Steps that a client may lag behind before it counts as gone.
-_SEND_HWM = 10_000
+_SEND_HWM = 4096
 _FRAMES_AT_ONCE = 256
 _MAX_CUT_OFF = 1024
 # How long a step may hold up the end once the owner is gone or the drain is over.
