@@ -194,9 +194,18 @@ def _http(error: HTTPException) -> Response:
     )
 
 
-def _known_parameters(request: Request) -> list[str]:
+def _known_names(request: Request, items: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names that might have been meant, in the query or in the body."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
-    return [parameter.alias for parameter in getattr(dependant, "query_params", ())]
+    if items and items[0]["loc"][0] == "query":
+        parameters = getattr(dependant, "query_params", ())
+    else:
+        parameters = getattr(dependant, "body_params", ())
+    names: list[str] = []
+    for parameter in parameters:
+        fields = getattr(parameter.field_info.annotation, "model_fields", {})
+        names += [field.alias or name for name, field in fields.items()] or [parameter.alias]
+    return names
 
 
 def install(app: FastAPI) -> None:
@@ -204,7 +213,7 @@ def install(app: FastAPI) -> None:
 
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
-            return _validation(error.errors(), _known_parameters(request))
+            return _validation(error.errors(), _known_names(request, error.errors()))
         if isinstance(error, BodyInvalid):
             return _validation(error.items, list(error.model.model_fields))
         if isinstance(error, HTTPException):

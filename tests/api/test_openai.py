@@ -1,0 +1,125 @@
+"""`/v1/chat/completions` as OpenAI's clients call it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from .conftest import STOCK, expect_problem
+
+pytestmark = pytest.mark.model
+FORMAT = {
+    "type": "json_schema",
+    "json_schema": {"name": "stock", "strict": True, "schema": STOCK},
+}
+
+
+@pytest.fixture
+def model(api: httpx.Client) -> str:
+    return str(api.get("/v1/models").json()["data"][0]["id"])
+
+
+def chat(api: httpx.Client, model: str, **more: Any) -> httpx.Response:
+    messages = [
+        {"role": "system", "content": "Answer in JSON."},
+        {"role": "user", "content": "The kettle is in stock."},
+    ]
+    body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 32, **more}
+    return api.post("/v1/chat/completions", json=body)
+
+
+def events(reply: httpx.Response) -> list[dict[str, Any]]:
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    data = [line[6:] for line in reply.text.split("\n\n") if line]
+    assert data.pop() == "[DONE]"
+    return [json.loads(item) for item in data]
+
+
+def test_an_answer_follows_its_schema(api: httpx.Client, model: str) -> None:
+    reply = chat(api, model, response_format=FORMAT)
+    assert reply.status_code == 200, reply.text
+    body = reply.json()
+    assert body["object"] == "chat.completion"
+    (choice,) = body["choices"]
+    jsonschema.validate(json.loads(choice["message"]["content"]), STOCK)
+    assert choice["finish_reason"] == "stop"
+    usage = body["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 0
+
+
+def test_a_stream_is_the_same_text_in_pieces(api: httpx.Client, model: str) -> None:
+    whole = chat(api, model, response_format=FORMAT).json()["choices"][0]["message"]["content"]
+    options = {"include_usage": True}
+    chunks = events(chat(api, model, response_format=FORMAT, stream=True, stream_options=options))
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    deltas = [c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"]]
+    assert "".join(deltas) == whole
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] > 0
+    assert chunks[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_a_budget_cuts(api: httpx.Client, model: str) -> None:
+    choice = chat(api, model, max_tokens=3).json()["choices"][0]
+    assert choice["finish_reason"] in ("length", "stop")
+
+
+def test_a_stop_string_ends_the_answer(api: httpx.Client, model: str) -> None:
+    reply = chat(api, model, response_format=FORMAT, stop=['":'])
+    choice = reply.json()["choices"][0]
+    assert choice["message"]["content"] == '{"in_stock'
+    assert choice["finish_reason"] == "stop"
+
+
+def test_a_seed_fixes_a_sampled_answer(api: httpx.Client, model: str) -> None:
+    first, second = (
+        chat(api, model, temperature=1.5, seed=7, max_tokens=16).json()["choices"][0]
+        for _ in range(2)
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "reason", "word"),
+    [
+        ({"model": "gpt-4"}, 400, "request_invalid", "use smollm2"),
+        ({"messages": []}, 422, "request_invalid", "messages"),
+        ({"temprature": 1}, 422, "request_invalid", "did you mean temperature"),
+        ({"n": 2}, 422, "request_invalid", "/n"),
+        ({"logprobs": True}, 422, "request_invalid", "/logprobs"),
+        ({"tools": [{}]}, 422, "request_invalid", "/tools"),
+        ({"response_format": {"type": "json_object"}}, 400, "request_invalid", "json_schema"),
+        ({"messages": [{"role": "user", "content": "a " * 30_000}]}, 422, "prompt_too_long", ""),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"schema": {"type": "nonsense"}},
+                }
+            },
+            422,
+            "schema_invalid",
+            "",
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_wrong_request_is_a_problem_that_clients_can_read(
+    api: httpx.Client,
+    model: str,
+    fields: dict[str, Any],
+    status: int,
+    reason: str,
+    word: str,
+    stream: bool,
+) -> None:
+    asked = {"model": model, **fields}
+    reply = chat(api, asked.pop("model"), stream=stream, **asked)
+    expect_problem(reply, status, reason, word)
+    assert reply.json()["error"]["message"]

@@ -1,0 +1,93 @@
+"""Health, metrics, and the API without its engine or its Redis."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from pagemill.extraction.config import Settings
+from pagemill.extraction.stack import ApiProcess, EmbeddedRedis
+
+from .conftest import HTML, STOCK, expect_problem
+
+pytestmark = pytest.mark.model
+
+
+def test_ready_means_redis_and_the_step_loop_answer(api: httpx.Client) -> None:
+    reply = api.get("/readyz")
+    assert reply.json() == {"status": "ready", "redis": "ok", "engine": "ok"}
+
+
+def test_metrics_have_the_names_that_dashboards_know(api: httpx.Client) -> None:
+    api.post("/v1/extract", json={"html": HTML, "schema": STOCK})
+    text = api.get("/metrics").text
+    for name in (
+        "pagemill_engine_up 1.0",
+        "pagemill_ledger_up 1.0",
+        "pagemill_num_requests_running",
+        "pagemill_num_requests_waiting",
+        "pagemill_kv_cache_usage_perc",
+        "pagemill_prefix_cache_queries",
+        "pagemill_prefix_cache_hits",
+        'pagemill_pages{state="queued"}',
+        "pagemill_queue_oldest_seconds",
+        'pagemill_http_requests_total{method="POST",route="/v1/extract",status="200"}',
+        'pagemill_extractions_total{reason="",state="done"}',
+    ):
+        assert name in text, text
+    assert "unmatched" not in text or "/v1/nothing" not in text
+
+
+def test_openapi_describes_what_is_served(api: httpx.Client) -> None:
+    paths = api.get("/openapi.json").json()["paths"]
+    assert {"/v1/extract", "/v1/batches", "/v1/chat/completions", "/readyz"} <= set(paths)
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[tuple[httpx.Client, EmbeddedRedis]]:
+    """An API with a Redis that comes and goes, and no engine."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(EmbeddedRedis())
+        settings = Settings(redis_url=server.url, engine_endpoint="ipc:///nonexistent/engine.sock")
+        url = stack.enter_context(ApiProcess(settings)).url
+        client = httpx.Client(base_url=url, timeout=60, trust_env=False)
+        yield stack.enter_context(client), server
+
+
+def test_without_an_engine(bare: tuple[httpx.Client, EmbeddedRedis]) -> None:
+    api, _ = bare
+    assert api.get("/healthz").status_code == 200
+    ready = api.get("/readyz")
+    expect_problem(ready, 503, "engine_unavailable")
+    assert ready.json()["checks"] == {"redis": "ok", "engine": "engine_unavailable"}
+    reply = api.post("/v1/extract", json={"html": HTML, "schema": STOCK})
+    expect_problem(reply, 503, "engine_unavailable")
+    assert int(reply.headers["retry-after"]) > 0
+    chat = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+    expect_problem(api.post("/v1/chat/completions", json=chat), 503, "engine_unavailable")
+    # The ledger takes pages all the same.
+    batch = api.post("/v1/batches", json={"schema": STOCK, "pages": [{"html": HTML}]})
+    assert batch.status_code == 202
+    assert "pagemill_engine_up 0.0" in api.get("/metrics").text
+
+
+def test_without_redis(bare: tuple[httpx.Client, EmbeddedRedis]) -> None:
+    api, server = bare
+    server.kill()
+    try:
+        assert api.get("/healthz").status_code == 200
+        expect_problem(api.get("/readyz"), 503, "ledger_unavailable")
+        for reply in (
+            api.get("/v1/schemas"),
+            api.get("/v1/batches/x"),
+            api.post("/v1/batches", json={"schema": STOCK, "pages": [{"html": HTML}]}),
+            api.post("/v1/extract", json={"html": HTML, "schema": "product"}),
+        ):
+            expect_problem(reply, 503, "ledger_unavailable")
+            assert int(reply.headers["retry-after"]) > 0
+        assert "pagemill_ledger_up 0.0" in api.get("/metrics").text
+    finally:
+        server.start()
+    assert api.get("/v1/schemas").status_code == 200
