@@ -62,16 +62,20 @@ def nesting_work(tags: list[str], never_deep: frozenset[str]) -> tuple[int, int]
 
     `tags` are names with a leading slash for end tags; `never_deep` those that don't nest.
     """
-    codes: dict[str, tuple[int, int, bool]] = {}
-    for tag in set(tags):
-        name = tag.lstrip("/").lower()
-        step = -1 if tag.startswith("/") else 1
-        formatting = name in _FORMATTING
-        codes[tag] = (0 if name in never_deep else step, step if formatting else 0, not formatting)
-    coded = np.array([codes[tag] for tag in tags], np.int64).reshape(-1, 3)
+    numbers = {tag: number for number, tag in enumerate(dict.fromkeys(tags))}
+    steps = np.array([_steps(tag, never_deep) for tag in numbers], np.int64).reshape(-1, 3)
+    coded = steps[np.fromiter(map(numbers.__getitem__, tags), np.int64, len(tags))]
     work = int(_running(coded[:, 0]).sum())
-    reopened = int(_running(coded[:, 1])[coded[:, 2] == 1].sum())
+    reopened = int((_running(coded[:, 1]) * coded[:, 2]).sum())
     return work, reopened
+
+
+def _steps(tag: str, never_deep: frozenset[str]) -> tuple[int, int, int]:
+    """How a tag changes the depth and the formatting elements, and whether it is a block."""
+    name = tag.lstrip("/").lower()
+    step = -1 if tag.startswith("/") else 1
+    formatting = name in _FORMATTING
+    return 0 if name in never_deep else step, step if formatting else 0, int(not formatting)
 
 
 def _running(deltas: NDArray[np.int64]) -> NDArray[np.int64]:
