@@ -45,8 +45,8 @@ def extract(
 ) -> None:
     """Extract a record from each page; one JSON line a page, as they are finished.
 
-    Without --redis-url and --engine an embedded server and an engine are started, and end with
-    the command.
+    Where neither option nor environment names a Redis and an engine, an embedded server and an
+    engine are started, and end with the command.
     """
     from .. import logs
     from ..config import load_settings
@@ -70,8 +70,8 @@ def extract(
             settings,
             stack,
             state=state,
-            own_redis=redis_url is None,
-            own_engine=engine is None,
+            own_redis=state is not None or "redis_url" not in settings.model_fields_set,
+            own_engine="engine_endpoint" not in settings.model_fields_set,
             quiet=quiet,
         )
         tally = run.extract(pages, source, options, limit=limit, sink=sink)
