@@ -46,7 +46,18 @@ class ByteDfa {
     return target(static_cast<size_t>(check(state)), byte);
   }
 
-  // The same for a state known to be one of this automaton.
+  struct Edge {
+    int32_t to;           // kDead when there is none
+    const CounterOp* op;  // nullptr on plain edges
+  };
+  Edge edge(int32_t state, uint8_t byte) const {
+    const size_t edge = check(state) * num_classes_ + classes_[byte];
+    if (transitions_[edge] == kNoEdge) return {kDead, nullptr};
+    const bool plain = edge_ops_.empty() || edge_ops_[edge] == 0;
+    return {transitions_[edge], plain ? nullptr : &ops_[edge_ops_[edge] - 1]};
+  }
+
+  // As next(), for a state known to be one of this automaton.
   int32_t next_unchecked(int32_t state, uint8_t byte) const {
     return target(static_cast<size_t>(state), byte);
   }
@@ -78,15 +89,12 @@ class ByteDfa {
   // Bytes of the shortest way to a final state, counters taken to allow it.
   int32_t distance(int32_t state) const { return distance_[check(state)]; }
 
-  // Calls visit(byte, to, op) for each edge of a state; op is nullptr on plain edges.
+  // Calls visit(byte, to, op) for each edge of a state.
   template <typename Visit>
   void for_each_edge(int32_t state, Visit visit) const {
     for (int byte = 0; byte < 256; ++byte) {
-      const size_t edge = check(state) * num_classes_ + classes_[byte];
-      if (transitions_[edge] == kNoEdge) continue;
-      const bool plain = edge_ops_.empty() || edge_ops_[edge] == 0;
-      visit(static_cast<uint8_t>(byte), static_cast<int32_t>(transitions_[edge]),
-            plain ? nullptr : &ops_[edge_ops_[edge] - 1]);
+      const Edge found = edge(state, static_cast<uint8_t>(byte));
+      if (found.to != kDead) visit(static_cast<uint8_t>(byte), found.to, found.op);
     }
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "json_string.h"
+
 namespace pagemill {
 
 Grammar::Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie)
@@ -76,55 +78,63 @@ int32_t Grammar::mask_id(const RowState& row) {
   return mask;
 }
 
-void Grammar::set(size_t node) {
-  for (const int32_t id : trie_->ids_of(node)) {
-    scratch_[id >> 5] = static_cast<int32_t>(static_cast<uint32_t>(scratch_[id >> 5]) |
-                                             1u << (id & 31));
-  }
+void Grammar::set(int32_t id) {
+  int32_t& word = scratch_[id >> 5];
+  word = static_cast<int32_t>(static_cast<uint32_t>(word) | uint32_t{1} << (id & 31));
 }
 
 void Grammar::compute(const RowState& row) {
-  std::fill(scratch_.begin(), scratch_.end(), 0);
-  if (near_first_[row.state] == near_first_[row.state + 1]) {
-    walk_plain(row.state);
+  if (const auto loop = find_plain_loop(*dfa_, row.state)) {
+    // In a string: plain tokens are legal if short enough, only the others are walked.
+    int32_t room = trie_->max_depth();
+    if (loop->op != nullptr) room = loop->op->limit - row.counters[loop->op->counter];
+    const auto plain = trie_->plain(room);
+    std::copy(plain.begin(), plain.end(), scratch_.begin());
+    walk(trie_->rest(), row);
   } else {
-    walk_counted(row);
+    std::fill(scratch_.begin(), scratch_.end(), 0);
+    walk(trie_->all(), row);
   }
   if (!dfa_->is_final(row.state)) return;
-  for (const int32_t id : trie_->eos_ids()) {
-    scratch_[id >> 5] = static_cast<int32_t>(static_cast<uint32_t>(scratch_[id >> 5]) |
-                                             1u << (id & 31));
+  for (const int32_t id : trie_->eos_ids()) set(id);
+}
+
+void Grammar::walk(const PreorderTrie& tokens, const RowState& row) {
+  if (near_first_[row.state] == near_first_[row.state + 1]) {
+    walk_plain(tokens, row.state);
+  } else {
+    walk_counted(tokens, row);
   }
 }
 
-void Grammar::walk_plain(int32_t state) {
-  const auto nodes = trie_->nodes();
+void Grammar::walk_plain(const PreorderTrie& tokens, int32_t state) {
+  const auto nodes = tokens.nodes();
   states_[0] = state;
   for (size_t i = 0; i < nodes.size();) {
-    const TokenTrie::Node& node = nodes[i];
+    const PreorderTrie::Node& node = nodes[i];
     const int32_t to = dfa_->next_unchecked(states_[node.depth], node.byte);
     if (to == ByteDfa::kDead) {
       i += node.subtree;
       continue;
     }
     states_[node.depth + 1] = to;
-    set(i);
+    for (const int32_t id : tokens.ids_of(i)) set(id);
     ++i;
   }
 }
 
-void Grammar::walk_counted(const RowState& row) {
-  const auto nodes = trie_->nodes();
+void Grammar::walk_counted(const PreorderTrie& tokens, const RowState& row) {
+  const auto nodes = tokens.nodes();
   rows_[0] = row;
   for (size_t i = 0; i < nodes.size();) {
-    const TokenTrie::Node& node = nodes[i];
+    const PreorderTrie::Node& node = nodes[i];
     RowState& to = rows_[node.depth + 1];
     to = rows_[node.depth];
     if (!dfa_->step(to, node.byte)) {
       i += node.subtree;
       continue;
     }
-    set(i);
+    for (const int32_t id : tokens.ids_of(i)) set(id);
     ++i;
   }
 }

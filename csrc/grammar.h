@@ -59,9 +59,10 @@ class Grammar {
 
   int32_t mask_id(const RowState& row);
   void compute(const RowState& row);
-  void walk_plain(int32_t state);
-  void walk_counted(const RowState& row);
-  void set(size_t node);
+  void walk(const PreorderTrie& tokens, const RowState& row);
+  void walk_plain(const PreorderTrie& tokens, int32_t state);
+  void walk_counted(const PreorderTrie& tokens, const RowState& row);
+  void set(int32_t id);
   void find_limits_in_reach();
   RowState canonical(const RowState& row) const;
 

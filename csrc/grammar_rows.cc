@@ -1,6 +1,7 @@
 #include "grammar_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 #include <stdexcept>
@@ -23,10 +24,16 @@ struct Best {
   }
 };
 
-int32_t argmax_all(const float* logits, int32_t count) {
-  Best best;
-  for (int32_t id = 0; id < count; ++id) best.offer(id, logits[id]);
-  return best.id;
+constexpr int32_t kBlock = 32;
+
+// The largest number of a block, NaN aside. A loop that vectorises.
+float block_max(const float* logits) {
+  std::array<float, 8> lanes;
+  lanes.fill(-std::numeric_limits<float>::infinity());
+  for (int32_t i = 0; i < kBlock; i += 8) {
+    for (int32_t k = 0; k < 8; ++k) lanes[k] = logits[i + k] > lanes[k] ? logits[i + k] : lanes[k];
+  }
+  return *std::max_element(lanes.begin(), lanes.end());
 }
 
 int32_t argmax_ids(const float* logits, std::span<const int32_t> ids) {
@@ -35,19 +42,29 @@ int32_t argmax_ids(const float* logits, std::span<const int32_t> ids) {
   return best.id;
 }
 
-int32_t argmax_bits(const float* logits, std::span<const int32_t> row) {
+// `row` has a bit for each id; ids at or above `count` have no logit and no bit.
+int32_t argmax_bits(const float* logits, std::span<const int32_t> row, int32_t count) {
   Best best;
   for (size_t i = 0; i < row.size(); ++i) {
-    const int32_t base = static_cast<int32_t>(i * 32);
     uint32_t word = static_cast<uint32_t>(row[i]);
-    if (word == 0xFFFFFFFFu) {
-      for (int32_t k = 0; k < 32; ++k) best.offer(base + k, logits[base + k]);
-      continue;
-    }
+    if (word == 0) continue;
+    const int32_t base = static_cast<int32_t>(i) * kBlock;
+    // Few blocks hold a new best; the others are passed by without a look at their bits.
+    if (best.id >= 0 && base + kBlock <= count && block_max(logits + base) <= best.value) continue;
     for (; word != 0; word &= word - 1) {
       const int32_t id = base + std::countr_zero(word);
       best.offer(id, logits[id]);
     }
+  }
+  return best.id;
+}
+
+int32_t argmax_all(const float* logits, int32_t count) {
+  Best best;
+  for (int32_t base = 0; base < count; base += kBlock) {
+    const int32_t end = std::min(base + kBlock, count);
+    if (best.id >= 0 && end - base == kBlock && block_max(logits + base) <= best.value) continue;
+    for (int32_t id = base; id < end; ++id) best.offer(id, logits[id]);
   }
   return best.id;
 }
@@ -144,7 +161,7 @@ void GrammarRows::masked_argmax(const float* logits, int64_t stride,
     slot.grammar->with_mask(slot.state, [&](std::span<const int32_t> row, int32_t popcount,
                                             std::span<const int32_t> ids) {
       out[i] = popcount <= MaskPool::kSparseLimit ? argmax_ids(row_logits, ids)
-                                                  : argmax_bits(row_logits, row);
+                                                  : argmax_bits(row_logits, row, vocab_size_);
     });
   }
 }
