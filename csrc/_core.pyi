@@ -363,8 +363,39 @@ def instruction_set() -> str:
 def use_instruction_set(name: str) -> None:
     """Choose one for tests and comparisons; ValueError when it isn't there."""
 
+class PackedMatrix:
+    """A linear layer's weights, packed once for the kernels; immutable."""
+
+    def __init__(self, weight: int, outputs: int, inputs: int, kind: str) -> None:
+        """Read float32 [outputs, inputs] at `weight`; kind "fp32", "bf16" or "int8".
+
+        int8: one scale for each output; activations are quantised for each token on the fly.
+        """
+    outputs: int
+    inputs: int
+    num_bytes: int
+    def multiply(
+        self, input: int, num_rows: int, out: int, bias: int = 0, accumulate: bool = False
+    ) -> None:
+        """out (+)= input @ weight.T + bias, float32 and contiguous. Releases the GIL."""
+
+def rms_norm(x: int, weight: int, eps: float, num_rows: int, size: int, out: int) -> None:
+    """out = x / rms(x) * weight for float32 rows. Releases the GIL."""
+
+def silu_mul(gate_up: int, num_rows: int, size: int, out: int) -> None:
+    """out [rows, size] = silu(gate) * up, from [rows, 2 * size]. Releases the GIL."""
+
+def rotate(
+    rows: int, stride: int, cos: int, sin: int, num_rows: int, num_heads: int, head_dim: int
+) -> None:
+    """Turn the first heads of each row in place; cos, sin [rows, head_dim / 2].
+
+    Rows are `stride` numbers apart. Releases the GIL.
+    """
+
 def paged_attention(
     query: int,
+    query_stride: int,
     key_cache: int,
     value_cache: int,
     out: int,
@@ -381,8 +412,8 @@ def paged_attention(
 ) -> None:
     """Causal attention of all rows over the paged cache, float32, raw pointers.
 
-    query, out: [tokens, num_heads, head_dim]; caches: [num_blocks, block_size, num_kv_heads,
-    head_dim]; block_tables: [max slots, max blocks]. The row's last query token stands at
-    position context_lens - 1. ValueError when a length, slot or block id is out of range.
-    Releases the GIL.
+    query, out: [tokens, num_heads, head_dim], the query's tokens `query_stride` numbers apart;
+    caches: [num_blocks, block_size, num_kv_heads, head_dim]; block_tables: [max slots, max
+    blocks]. The row's last query token stands at position context_lens - 1. ValueError when a
+    length, slot or block id is out of range. Releases the GIL.
     """

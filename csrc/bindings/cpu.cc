@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "bind.h"
+#include "cpu/elementwise.h"
 #include "cpu/instruction_set.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/paged_attention.h"
@@ -21,7 +22,7 @@ void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(std::string("paged_attention: ") + message);
 }
 
-void call_paged_attention(uintptr_t query, uintptr_t key_cache, uintptr_t value_cache,
+void call_paged_attention(uintptr_t query, int64_t query_stride, uintptr_t key_cache, uintptr_t value_cache,
                           uintptr_t out, const Int32Array& block_tables, const Int32Array& slots,
                           const Int32Array& query_start, const Int32Array& context_lens,
                           int32_t num_blocks, int32_t num_heads, int32_t num_kv_heads,
@@ -34,6 +35,7 @@ void call_paged_attention(uintptr_t query, uintptr_t key_cache, uintptr_t value_
           "slots, query_start and context_lens are of different batches");
   const PagedAttentionArgs args{
       reinterpret_cast<const float*>(query),
+      query_stride,
       reinterpret_cast<const float*>(key_cache),
       reinterpret_cast<const float*>(value_cache),
       reinterpret_cast<float*>(out),
@@ -61,6 +63,34 @@ WeightKind weight_kind(const std::string& name) {
   if (name == "bf16") return WeightKind::kBfloat16;
   if (name == "int8") return WeightKind::kInt8;
   throw std::invalid_argument("a packed matrix is fp32, bf16 or int8, not '" + name + "'");
+}
+
+void bind_elementwise(py::module_& module) {
+  module.def(
+      "rms_norm",
+      [](uintptr_t x, uintptr_t weight, float eps, int32_t num_rows, int32_t size, uintptr_t out) {
+        rms_norm(reinterpret_cast<const float*>(x), reinterpret_cast<const float*>(weight), eps,
+                 num_rows, size, reinterpret_cast<float*>(out));
+      },
+      py::arg("x"), py::arg("weight"), py::arg("eps"), py::arg("num_rows"), py::arg("size"),
+      py::arg("out"), py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "silu_mul",
+      [](uintptr_t gate_up, int32_t num_rows, int32_t size, uintptr_t out) {
+        silu_mul(reinterpret_cast<const float*>(gate_up), num_rows, size,
+                 reinterpret_cast<float*>(out));
+      },
+      py::arg("gate_up"), py::arg("num_rows"), py::arg("size"), py::arg("out"),
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "rotate",
+      [](uintptr_t rows, int64_t stride, uintptr_t cos, uintptr_t sin, int32_t num_rows,
+         int32_t num_heads, int32_t head_dim) {
+        rotate(reinterpret_cast<float*>(rows), stride, reinterpret_cast<const float*>(cos),
+               reinterpret_cast<const float*>(sin), num_rows, num_heads, head_dim);
+      },
+      py::arg("rows"), py::arg("stride"), py::arg("cos"), py::arg("sin"), py::arg("num_rows"),
+      py::arg("num_heads"), py::arg("head_dim"), py::call_guard<py::gil_scoped_release>());
 }
 
 void bind_packed_matrix(py::module_& module) {
@@ -94,8 +124,9 @@ void bind_cpu(py::module_& module) {
   module.def("instruction_sets", &instruction_sets);
   module.def("instruction_set", &instruction_set_name);
   module.def("use_instruction_set", &use_instruction_set, py::arg("name"));
+  bind_elementwise(module);
   bind_packed_matrix(module);
-  module.def("paged_attention", &call_paged_attention, py::arg("query"), py::arg("key_cache"),
+  module.def("paged_attention", &call_paged_attention, py::arg("query"), py::arg("query_stride"), py::arg("key_cache"),
              py::arg("value_cache"), py::arg("out"), py::arg("block_tables").noconvert(),
              py::arg("slots").noconvert(), py::arg("query_start").noconvert(),
              py::arg("context_lens").noconvert(), py::arg("num_blocks"), py::arg("num_heads"),

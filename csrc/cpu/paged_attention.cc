@@ -73,7 +73,8 @@ class TaskRunner {
   }
 
  private:
-  int64_t query_offset(const Task& task, int32_t token) const {
+  // Where the task's heads of a token begin in `out`.
+  int64_t out_offset(const Task& task, int32_t token) const {
     return (static_cast<int64_t>(task.first_token + token) * args_.num_heads +
             static_cast<int64_t>(task.kv_head) * group_) *
            args_.head_dim;
@@ -82,7 +83,8 @@ class TaskRunner {
   void load_queries(const Task& task, Scratch& scratch) const {
     const int32_t width = group_ * args_.head_dim;
     for (int32_t token = 0; token < task.num_tokens; ++token) {
-      const float* source = args_.query + query_offset(task, token);
+      const float* source = args_.query + (task.first_token + token) * args_.query_stride +
+                            int64_t{task.kv_head} * width;
       float* target = scratch.queries.data() + static_cast<int64_t>(token) * width;
       for (int32_t i = 0; i < width; ++i) target[i] = source[i] * args_.scale;
     }
@@ -138,7 +140,7 @@ class TaskRunner {
 
   void store_results(const Task& task, const Scratch& scratch) const {
     for (int32_t token = 0; token < task.num_tokens; ++token) {
-      float* target = args_.out + query_offset(task, token);
+      float* target = args_.out + out_offset(task, token);
       for (int32_t g = 0; g < group_; ++g) {
         const int32_t query = token * group_ + g;
         const float inverse = 1.0f / scratch.sums[query];
@@ -192,6 +194,9 @@ void check(const PagedAttentionArgs& args) {
   require(args.num_rows == 0 || (args.query != nullptr && args.key_cache != nullptr &&
                                  args.value_cache != nullptr && args.out != nullptr),
           "null pointer");
+  require(args.query_start[args.num_rows] <= 1 ||
+              args.query_stride >= int64_t{args.num_heads} * args.head_dim,
+          "query_stride is too small");
   for (int32_t row = 0; row < args.num_rows; ++row) {
     const int64_t tokens =
         static_cast<int64_t>(args.query_start[row + 1]) - args.query_start[row];

@@ -7,7 +7,8 @@ namespace pagemill {
 
 // One call's operands. Pointers stay the caller's; float data must not overlap.
 //
-// query, out: [query_start[num_rows]][num_heads][head_dim]
+// query, out: [query_start[num_rows]][num_heads][head_dim]; the query's tokens may stand further
+// apart, query_stride numbers, as slices of a fused product do
 // key_cache, value_cache: [num_blocks][block_size][num_kv_heads][head_dim]
 // block_tables: [num_slots][max_blocks], the row's line is slots[row]
 // query_start: [num_rows + 1]; context_lens: [num_rows]
@@ -16,6 +17,7 @@ namespace pagemill {
 // its own included, are in the cache already.
 struct PagedAttentionArgs {
   const float* query;
+  int64_t query_stride;
   const float* key_cache;
   const float* value_cache;
   float* out;

@@ -151,10 +151,12 @@ class NativePagedAttention:
         keys, values = self._key[layer], self._value[layer]
         keys.view(-1, *keys.shape[2:]).index_copy_(0, self._slot_mapping, key)
         values.view(-1, *values.shape[2:]).index_copy_(0, self._slot_mapping, value)
-        query = query.contiguous()
-        out = torch.empty_like(query)
+        if query.stride()[1:] != (config.head_dim, 1):
+            query = query.contiguous()
+        out = torch.empty(query.shape)
         _core.paged_attention(
             query.data_ptr(),
+            query.stride(0),
             keys.data_ptr(),
             values.data_ptr(),
             out.data_ptr(),

@@ -11,15 +11,14 @@ from .config import ModelConfig, RopeScaling
 
 
 class Rotary(nn.Module):
-    """Turns positions into cosines and sines, and applies them to queries and keys.
+    """Turns positions into cosines and sines.
 
-    The two halves of a head form the pairs (x[i], x[i + dim / 2]), as the published weights of
+    The two halves of a head form the pairs (x[d], x[d + dim / 2]), as the published weights of
     this family have it.
     """
 
     def __init__(self, config: ModelConfig, device: torch.device | str = "cpu") -> None:
         super().__init__()
-        self.head_dim = config.head_dim
         exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
         frequencies = 1.0 / config.rope_theta**exponents
         self.magnitude = 1.0
@@ -38,13 +37,6 @@ class Rotary(nn.Module):
         """Return float32 cosines and sines, each [tokens, 1, head_dim / 2]."""
         angles = positions.to(torch.float32)[:, None, None] * self.frequencies
         return angles.cos() * self.magnitude, angles.sin() * self.magnitude
-
-    def rotate(self, heads: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-        """Return `heads` [tokens, heads, head_dim] turned by their positions."""
-        cos, sin = tables
-        low, high = heads.to(torch.float32).chunk(2, dim=-1)
-        turned = torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
-        return turned.to(heads.dtype)
 
 
 def _llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:

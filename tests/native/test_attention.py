@@ -53,12 +53,13 @@ class Batch:
         self.query = random.normal(0, 2, (tokens, heads, head_dim)).astype(np.float32)
         self.keys = random.normal(0, 1, shape).astype(np.float32)
         self.values = random.normal(0, 1, shape).astype(np.float32)
-        self.out = np.full_like(self.query, np.nan)
+        self.out = np.full(self.query.shape, np.nan, np.float32)
 
     def run(self, **changes: Any) -> NDArray[np.float32]:
         _, block_size, num_kv_heads, head_dim = self.keys.shape
         arguments: dict[str, Any] = {
             "query": self.query.ctypes.data,
+            "query_stride": self.query.strides[0] // 4,
             "key_cache": self.keys.ctypes.data,
             "value_cache": self.values.ctypes.data,
             "out": self.out.ctypes.data,
@@ -135,6 +136,13 @@ def test_random_batches(rows: list[tuple[int, int]], seed: int) -> None:
     assert_right(Batch(rows, head_dim=16, seed=seed))
 
 
+def test_queries_within_a_fused_product() -> None:
+    batch = Batch([(9, 20), (1, 30)])
+    wide = np.random.default_rng(1).normal(size=(10, 10, 64)).astype(np.float32)
+    batch.query = wide[:, :6]
+    assert_right(batch)
+
+
 def test_large_scores_stay_finite() -> None:
     batch = Batch([(30, 100)])
     batch.query *= 200
@@ -177,6 +185,7 @@ def wrong(**arrays: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"query_stride": 100}, "query_stride"),
         (wrong(slots=[99, 0]), "slot"),
         (wrong(slots=[-1, 0]), "slot"),
         (wrong(slots=[0]), "different batches"),

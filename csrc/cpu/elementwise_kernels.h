@@ -1,0 +1,17 @@
+// One row's work of the functions in elementwise.h, in several instruction sets.
+#pragma once
+
+#include <cstdint>
+
+namespace pagemill {
+
+struct ElementwiseKernels {
+  void (*rms_norm)(const float* x, const float* weight, float eps, int32_t size, float* out);
+  void (*silu_mul)(const float* gate, const float* up, int32_t size, float* out);
+  void (*rotate)(float* head, const float* cos, const float* sin, int32_t half);
+};
+
+const ElementwiseKernels* portable_elementwise_kernels();
+const ElementwiseKernels* avx2_elementwise_kernels();  // nullptr where the build hasn't got it
+
+}  // namespace pagemill
