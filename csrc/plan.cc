@@ -33,11 +33,11 @@ void Plan::clear() {
   registered.clear();
 }
 
-void Outcome::clear() {
-  request_ids.clear();
-  token_start.assign(1, 0);
-  tokens.clear();
-  finish.clear();
+void Outcome::reserve(size_t rows, size_t num_tokens) {
+  request_ids.resize(rows);
+  token_start.resize(rows + 1);
+  tokens.resize(num_tokens);
+  finish.resize(rows);
 }
 
 }  // namespace pagemill

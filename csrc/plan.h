@@ -40,17 +40,17 @@ struct Plan {
   std::vector<int64_t> ended_ids;
   std::vector<int32_t> ended_reasons;
 
-  // The scheduler's own notes on a row.
+  // The scheduler's own notes on a row, two to a cache line.
   struct Row {
     Request* request;
     uint32_t epoch;
     int32_t computed_before;
     int32_t registered_before;
-    int32_t added_blocks;
     int32_t num_tokens;
-    BlockId copied;      // the shared block whose copy took its place, held until the step is over
-    bool announced;      // a fork's first row: its slot is among started_slots
-    bool admitted;       // it left the waiting queue in this plan
+    BlockId copied;       // the shared block whose copy took its place, held until the step is over
+    uint16_t added_blocks;
+    bool announced;       // a fork's first row: its slot is among started_slots
+    bool admitted;        // it left the waiting queue in this plan
   };
   std::vector<Row> rows;
   std::vector<BlockId> registered;  // blocks that entered the prefix index with this plan
@@ -61,12 +61,15 @@ struct Plan {
 
 // What a step brought, per sampling row that got tokens or ended.
 struct Outcome {
+  int32_t num_rows = 0;
   std::vector<int64_t> request_ids;
   std::vector<int32_t> token_start;
   std::vector<int32_t> tokens;
   std::vector<int32_t> finish;
 
-  void clear();
+  void reserve(size_t rows, size_t num_tokens);
+  void clear() { num_rows = 0; }  // token_start[0] is always 0
+  int32_t num_tokens() const { return token_start[num_rows]; }
 };
 
 }  // namespace pagemill

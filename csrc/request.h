@@ -42,9 +42,8 @@ struct Rank {
   }
 };
 
-// The fields that every step reads stand first, in two cache lines.
+// Every plan reads the first cache line of each running request, every commit the first two.
 struct alignas(64) Request {
-  int64_t id = 0;
   double deadline = std::numeric_limits<double>::infinity();
   int32_t slot = -1;
   int32_t known = 0;      // verified tokens: prompt and output
@@ -56,22 +55,25 @@ struct alignas(64) Request {
   int32_t registered = 0;  // leading blocks offered to the prefix index
   int32_t in_flight = 0;   // outstanding plans with a row of this request
   uint32_t epoch = 0;      // rows planned under an older epoch are discarded
+  int32_t num_drafts = 0;  // proposed for the next plan
+  int32_t last_token = 0;  // tokens.back()
   RequestState state = RequestState::kWaiting;
   bool prefilling = false;   // running, and its next row is a prompt chunk
-  bool shared_tail = false;  // the last block may have another owner: copy before writing
-  bool uncertain = false;    // a step in flight verifies drafts: how many tokens come is open
-  int32_t num_drafts = 0;    // proposed for the next plan
-
-  std::vector<int32_t> tokens;
-  std::array<int32_t, 4> stops = {-1, -1, -1, -1};  // first stop tokens; ids are never negative
-  int32_t next_hash_at = 0;  // known tokens that complete the next block hash
   bool multi_step = true;    // may run several passes a plan
-  bool was_preempted = false;
+  bool uncertain = false;    // a step in flight verifies drafts: how many tokens come is open
+  bool shared_tail = false;  // the block that it writes next may have another owner
   bool untold = false;       // a fork that runs: its next row announces slot and block table
   bool stale_table = false;  // its next row tells the whole block table again
-  bool charged = false;      // fair share: its prompt is paid for
-  std::vector<int32_t> more_stops;
+  bool was_preempted = false;
 
+  int64_t id = 0;
+  std::vector<int32_t> tokens;
+  std::array<int32_t, 4> stops = {-1, -1, -1, -1};  // first stop tokens; ids are never negative
+  int32_t next_hash_at = 0;    // known tokens that complete the next block hash
+  int32_t known_at_start = 0;  // known tokens when it last got its slot: progress since then
+  bool has_more_stops = false;
+
+  std::vector<int32_t> more_stops;
   std::vector<BlockId> blocks;
   std::vector<BlockHash> hashes;  // of each full block of known tokens
   std::vector<int32_t> drafts;
@@ -86,15 +88,21 @@ struct alignas(64) Request {
   int64_t adapter = 0;
   int32_t salt_from = 0;
   int32_t prompt_len = 0;
-  int32_t known_at_start = 0;  // known tokens when it last got its slot: progress since then
+  bool charged = false;     // fair share: its prompt is paid for
   uint64_t prefix_key = 0;     // prefix grouping: what it shares ...
   int64_t group = -1;          // ... and the ticket it holds
 
   bool is_stop(int32_t token) const {
     const bool first = (token == stops[0]) | (token == stops[1]) | (token == stops[2]) |
                        (token == stops[3]);
-    return first || (!more_stops.empty() &&
+    return first || (has_more_stops &&
                      std::find(more_stops.begin(), more_stops.end(), token) != more_stops.end());
+  }
+
+  void append(int32_t token) {
+    tokens.push_back(token);
+    last_token = token;
+    ++known;
   }
 
   // Hashes the full blocks of known tokens that have no hash yet.

@@ -53,6 +53,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   for (int32_t i = 0; i < config.max_outstanding_plans + 1; ++i) {
     plans_.push_back(std::make_unique<Plan>(config));
   }
+  const int32_t most_passes = config.num_scheduler_steps;
+  outcome_.reserve(config.max_num_seqs, config.max_num_batched_tokens + config.max_num_seqs * most_passes);
 }
 
 Scheduler::~Scheduler() = default;
@@ -84,12 +86,14 @@ Refusal Scheduler::add(const Submission& submission) {
   request.id = submission.id;
   request.tokens.assign(submission.token_ids.begin(), submission.token_ids.end());
   request.known = request.prompt_len = static_cast<int32_t>(prompt_len);
+  request.last_token = request.tokens.back();
   request.limit = static_cast<int32_t>(limit);
   for (size_t i = 0; i < submission.stop_token_ids.size(); ++i) {
     if (i < request.stops.size()) {
       request.stops[i] = submission.stop_token_ids[i];
     } else {
       request.more_stops.push_back(submission.stop_token_ids[i]);
+      request.has_more_stops = true;
     }
   }
   request.priority = submission.priority;
@@ -150,8 +154,7 @@ bool Scheduler::propose(int64_t request_id, std::span<const int32_t> drafts) {
   if (found == requests_.end()) return false;
   Request& request = *found->second;
   if (request.state != RequestState::kRunning || request.in_flight > 0) return false;
-  // More can never be scheduled.
-  const size_t most = config_.max_num_batched_tokens;
+  constexpr size_t most = 1024;  // far more than any drafter gets right
   request.drafts.assign(drafts.begin(), drafts.begin() + std::min(drafts.size(), most));
   request.num_drafts = static_cast<int32_t>(request.drafts.size());
   return true;

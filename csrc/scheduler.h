@@ -116,6 +116,7 @@ class Scheduler {
   void report_deadline(Plan& plan, const Request& request);
   Refusal room_in_queue(int64_t tokens) const;
   bool schedule_running(Plan& plan, double now);  // true when something was preempted
+  bool place_token(Plan& plan, Request& request);  // false: not a plain row, see place()
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
   void schedule_waiting(Plan& plan);
   bool try_start(Plan& plan, Request& request);

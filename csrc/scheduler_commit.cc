@@ -5,6 +5,25 @@
 #include "scheduler.h"
 
 namespace pagemill {
+namespace {
+
+constexpr int32_t kAhead = 8;  // rows between a prefetch and its use
+
+// With thousands of rows the requests don't fit the cache: fetch them, then their newest tokens,
+// while earlier rows are at work.
+inline void prefetch(const Plan& plan, int32_t row) {
+  if (row + 2 * kAhead < plan.num_rows) {
+    const Request* request = plan.rows[row + 2 * kAhead].request;
+    __builtin_prefetch(request, 1);
+    __builtin_prefetch(&request->id, 1);
+  }
+  if (row + kAhead < plan.num_rows) {
+    const Request* request = plan.rows[row + kAhead].request;
+    __builtin_prefetch(request->tokens.data() + request->known, 1);
+  }
+}
+
+}  // namespace
 
 void Scheduler::check_outcome(const Plan& plan, std::span<const int32_t> tokens,
                               std::span<const int32_t> counts,
@@ -14,20 +33,20 @@ void Scheduler::check_outcome(const Plan& plan, std::span<const int32_t> tokens,
     throw std::invalid_argument("counts and ends need one element per sampling row");
   }
   int64_t total = 0;
+  bool fits = true;
   for (int32_t row = 0, i = 0; row < plan.num_rows; ++row) {
     if (!plan.sampled[row]) continue;
     const int32_t count = counts[i++];
-    if (count < 0 || count > plan.num_drafts[row] + plan.passes[row]) {
-      throw std::invalid_argument("a row got more tokens than it had drafts and passes");
-    }
+    fits &= count >= 0 && count <= plan.num_drafts[row] + plan.passes[row];
     total += count;
   }
+  if (!fits) throw std::invalid_argument("a row got more tokens than it had drafts and passes");
   if (total != static_cast<int64_t>(tokens.size())) {
     throw std::invalid_argument("counts don't add up to the number of tokens");
   }
-  for (const int32_t token : tokens) {
-    if (token < 0) throw std::invalid_argument("negative token id");
-  }
+  int32_t lowest = 0;
+  for (const int32_t token : tokens) lowest = std::min(lowest, token);
+  if (lowest < 0) throw std::invalid_argument("negative token id");
 }
 
 const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
@@ -50,7 +69,7 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
   for (int32_t i = 0; i < plan.num_rows; ++i) {
     const Plan::Row& row = plan.rows[i];
     Request& request = *row.request;
-    if (i + 4 < plan.num_rows) __builtin_prefetch(plan.rows[i + 4].request);
+    prefetch(plan, i);
     --request.in_flight;
     if (row.copied != kNoBlock) drop_block(row.copied);
     if (plan.sampled[i]) {
@@ -95,8 +114,7 @@ void Scheduler::apply(const Plan::Row& row, int32_t passes, std::span<const int3
   size_t taken = 0;
   while (taken < tokens.size() && finish == Finish::kNone) {
     const int32_t token = tokens[taken++];
-    request.tokens.push_back(token);
-    ++request.known;
+    request.append(token);
     if (request.is_stop(token)) {
       finish = Finish::kStop;
     } else if (request.known == request.limit) {
@@ -127,10 +145,12 @@ void Scheduler::apply(const Plan::Row& row, int32_t passes, std::span<const int3
     set_prefilling(request, request.computed < request.known_at_start);
   }
   if (taken == 0 && finish == Finish::kNone) return;
-  outcome_.request_ids.push_back(request.id);
-  outcome_.tokens.insert(outcome_.tokens.end(), tokens.begin(), tokens.begin() + taken);
-  outcome_.token_start.push_back(static_cast<int32_t>(outcome_.tokens.size()));
-  outcome_.finish.push_back(static_cast<int32_t>(finish));
+  const int32_t at = outcome_.num_rows++;
+  const int32_t start = outcome_.token_start[at];
+  for (size_t i = 0; i < taken; ++i) outcome_.tokens[start + i] = tokens[i];
+  outcome_.request_ids[at] = request.id;
+  outcome_.token_start[at + 1] = start + static_cast<int32_t>(taken);
+  outcome_.finish[at] = static_cast<int32_t>(finish);
 }
 
 void Scheduler::abandon(Plan& plan) {

@@ -41,7 +41,7 @@ Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t last_token)
   child.prefilling = child.shared_tail = child.uncertain = child.was_preempted = false;
   child.untold = child.stale_table = false;
   if (last_token >= 0) {
-    child.tokens.back() = last_token;
+    child.tokens.back() = child.last_token = last_token;
     if (config_.enable_prefix_caching) {
       child.hashes.resize((child.known - 1) / config_.block_size);
       child.next_hash_at = (static_cast<int32_t>(child.hashes.size()) + 1) * config_.block_size;

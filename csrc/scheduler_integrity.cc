@@ -14,6 +14,7 @@ std::string named(const char* what, const Request& request) {
 
 std::string Scheduler::check_request(const Request& r) const {
   if (r.known != static_cast<int32_t>(r.tokens.size())) return named("token count differs", r);
+  if (r.last_token != r.tokens.back()) return named("stale last token", r);
   if (r.known > r.limit) return named("more tokens than its limit", r);
   if (config_.enable_prefix_caching &&
       static_cast<int32_t>(r.hashes.size()) != r.known / config_.block_size) {

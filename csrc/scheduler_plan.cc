@@ -6,6 +6,11 @@
 #include "scheduler.h"
 
 namespace pagemill {
+namespace {
+
+constexpr size_t kAhead = 8;  // requests between a prefetch and its use
+
+}  // namespace
 
 Plan& Scheduler::plan(double now) {
   if (num_outstanding_ == static_cast<size_t>(config_.max_outstanding_plans)) {
@@ -73,7 +78,7 @@ bool Scheduler::schedule_running(Plan& plan, double now) {
   decoding_left_ = num_running() - num_prefilling_;
   size_t kept = 0;
   for (size_t at = 0; at < running_.size(); ++at) {
-    if (at + 4 < running_.size()) __builtin_prefetch(running_[at + 4]);
+    if (at + kAhead < running_.size()) __builtin_prefetch(running_[at + kAhead], 1);
     Request* const request = running_[at];
     if (request == nullptr) continue;  // gave way to one before it
     if (!request->prefilling) --decoding_left_;
@@ -83,12 +88,48 @@ bool Scheduler::schedule_running(Plan& plan, double now) {
       if (request->in_flight == 0) retire(*request, plan.ended_slots);
       continue;
     }
+    if (place_token(plan, *request)) {
+      running_[kept++] = request;
+      continue;
+    }
     const Placement placed = place(plan, *request, at);
     preempted |= placed.preempted_other || placed.preempted_itself;
     if (!placed.preempted_itself) running_[kept++] = request;
   }
   running_.resize(kept);
   return preempted;
+}
+
+// The usual row: one token of a decoding request, into a block that it has. The same as place(),
+// in a fraction of the time.
+inline bool Scheduler::place_token(Plan& plan, Request& request) {
+  const bool special = request.prefilling | request.uncertain | request.shared_tail |
+                       request.untold | request.stale_table | (request.num_drafts != 0) |
+                       (request.multi_step && config_.num_scheduler_steps > 1);
+  const int32_t position = request.computed;
+  const int32_t tail_start = request.capacity - config_.block_size;
+  if (special || position < tail_start || position >= request.capacity) return false;
+  if (request.known + request.pending >= request.limit) return true;  // no row: it is about to end
+
+  const int32_t at = plan.num_rows++;
+  const int32_t flat = plan.num_tokens++;
+  plan.rows[at] = {&request, request.epoch, position, request.registered, 1, kNoBlock, 0, false,
+                   false};
+  plan.slots[at] = request.slot;
+  plan.context_lens[at] = position + 1;
+  plan.sampled[at] = 1;
+  plan.num_drafts[at] = 0;
+  plan.passes[at] = 1;
+  plan.query_start[at + 1] = flat + 1;
+  plan.token_ids[flat] = position < request.known ? request.last_token : -1;
+  plan.positions[flat] = position;
+  plan.slot_mapping[flat] = request.tail_base + position - tail_start;
+  ++plan.num_sampled;
+  request.computed = position + 1;
+  ++request.in_flight;
+  ++request.pending;
+  register_blocks(request, &plan.registered);
+  return true;
 }
 
 Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
@@ -159,8 +200,8 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   passes = std::min(passes, spare + 1);
 
   Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.epoch, request.computed, request.registered,
-         added,    0,             copied,           request.untold,
+  row = {&request, request.epoch, request.computed,             request.registered,
+         tokens,   copied,        static_cast<uint16_t>(added), request.untold,
          false};
   if (request.untold || request.stale_table) retell(plan, request);
   emit(plan, request, tokens, drafts, passes);
@@ -250,7 +291,7 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
 
   join_running(request);
   Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.epoch, cached, num_hits, 0, 0, kNoBlock, false, true};
+  row = {&request, request.epoch, cached, num_hits, tokens, kNoBlock, 0, false, true};
   emit(plan, request, tokens, 0, 1);
   return true;
 }
@@ -284,7 +325,6 @@ void Scheduler::emit(Plan& plan, Request& request, int32_t tokens, int32_t draft
   plan.sampled[row] = sampled;
   plan.num_drafts[row] = drafts;
   plan.passes[row] = passes;
-  plan.rows[row].num_tokens = tokens;
 
   // Positions up to the last block's start are found through the block table, the rest directly.
   int32_t flat = plan.num_tokens;

@@ -142,16 +142,22 @@ void bind_plan(py::module_& module) {
   def_array(plan, "ended_reasons", &Plan::ended_reasons, Extent::kAll);
 
   py::class_<Outcome> outcome(module, "Commit");
-  const auto def_outcome = [&outcome]<class T>(const char* name, std::vector<T> Outcome::* buffer) {
-    outcome.def_property_readonly(name, [buffer](py::object self) {
-      const std::vector<T>& data = self.cast<const Outcome&>().*buffer;
-      return view(data, data.size(), self);
-    });
-  };
-  def_outcome("request_ids", &Outcome::request_ids);
-  def_outcome("token_start", &Outcome::token_start);
-  def_outcome("tokens", &Outcome::tokens);
-  def_outcome("finish", &Outcome::finish);
+  outcome.def_property_readonly("request_ids", [](py::object self) {
+    const Outcome& o = self.cast<const Outcome&>();
+    return view(o.request_ids, o.num_rows, self);
+  });
+  outcome.def_property_readonly("token_start", [](py::object self) {
+    const Outcome& o = self.cast<const Outcome&>();
+    return view(o.token_start, o.num_rows + 1, self);
+  });
+  outcome.def_property_readonly("tokens", [](py::object self) {
+    const Outcome& o = self.cast<const Outcome&>();
+    return view(o.tokens, o.num_tokens(), self);
+  });
+  outcome.def_property_readonly("finish", [](py::object self) {
+    const Outcome& o = self.cast<const Outcome&>();
+    return view(o.finish, o.num_rows, self);
+  });
 }
 
 void bind_codes(py::module_& module) {
