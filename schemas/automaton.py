@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outlines_core import Index, Vocabulary
 
 from .lowering.emit import ELIDE, Lowered, Op, marked_op
-from .table import MAX_STATES, Automaton
+from .table import MAX_STATES, Automaton, byte_classes, number_rows
 
 _END = 0
 _MARK = 1
@@ -73,8 +73,8 @@ class _Folder:
             state = pending.pop()
             if not self.done[state]:
                 self.edges(state)
-                targets = np.unique(self.next[state])
-                pending.extend(int(to) for to in targets if to >= 0 and not self.done[to])
+                targets = set(self.next[state].tolist())
+                pending.extend(to for to in targets if to >= 0 and not self.done[to])
         return self.next, self.ops
 
     def edges(self, state: int) -> None:
@@ -150,30 +150,21 @@ def _renumbered(
 
 def _minimise(automaton: Automaton) -> Automaton:
     """Merge states that no text tells apart (Moore's refinement)."""
-    columns = np.concatenate([automaton.next, automaton.edge_ops], axis=0)
-    _, representative = np.unique(columns, axis=1, return_index=True)
+    representative, _ = byte_classes(automaton)
     edges = automaton.next[:, representative]
     # -1 as a target of its own: one extra block at the end.
     fixed = np.concatenate(
         [automaton.final[:, None].astype(np.int32), automaton.edge_ops[:, representative]], axis=1
     )
-    block = _number_rows(fixed)
+    block = number_rows(fixed)
     while True:
         padded = np.append(block, -1)
-        refined = _number_rows(np.concatenate([block[:, None], padded[edges]], axis=1))
+        refined = number_rows(np.concatenate([block[:, None], padded[edges]], axis=1))
         if refined.max() == block.max():
             break
         block = refined
     _, kept = np.unique(block, return_index=True)
     return _renumbered(automaton, kept, block.astype(np.int64))
-
-
-def _number_rows(rows: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Equal rows get equal numbers."""
-    contiguous = np.ascontiguousarray(rows, dtype=np.int32)
-    keys = contiguous.view(np.dtype((np.void, contiguous.dtype.itemsize * contiguous.shape[1])))
-    _, inverse = np.unique(keys.reshape(-1), return_inverse=True)
-    return inverse.astype(np.int32)
 
 
 __all__ = ["Ambiguous", "Automaton", "Op", "TooManyStates", "build"]

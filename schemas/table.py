@@ -47,26 +47,51 @@ def encode(automaton: Automaton) -> bytes:
     states = len(automaton.final)
     if not 0 < states <= MAX_STATES:
         raise ValueError(f"{states} states, a table holds 1 to {MAX_STATES}")
-    columns = np.concatenate([automaton.next, automaton.edge_ops], axis=0)
-    distinct, classes = np.unique(columns, axis=1, return_inverse=True)
+    representative, classes = byte_classes(automaton)
     header = struct.pack(
         "<4s5I",
         _MAGIC,
         TABLE_VERSION,
         states,
-        distinct.shape[1],
+        len(representative),
         len(automaton.ops),
         automaton.start,
     )
     ops = b"".join(struct.pack("<BBH", op.counter, op.kind, op.limit) for op in automaton.ops)
-    targets = np.where(distinct[:states] < 0, _NO_EDGE, distinct[:states]).astype("<u2")
+    edges = automaton.next[:, representative]
+    targets = np.where(edges < 0, _NO_EDGE, edges).astype("<u2")
     parts = [
         header,
-        classes.reshape(-1).astype(np.uint8).tobytes(),
+        classes.astype(np.uint8).tobytes(),
         ops,
         automaton.final.astype(np.uint8).tobytes(),
         targets.tobytes(),
     ]
     if automaton.ops:
-        parts.append(distinct[states:].astype("<u2").tobytes())
+        parts.append(automaton.edge_ops[:, representative].astype("<u2").tobytes())
     return b"".join(parts)
+
+
+def byte_classes(automaton: Automaton) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One byte of each class of bytes that no state tells apart, and the class of each byte."""
+    columns = np.concatenate([automaton.next, automaton.edge_ops], axis=0).T
+    classes = number_rows(columns)
+    _, representative = np.unique(classes, return_index=True)
+    return representative, classes
+
+
+def number_rows(rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Number the rows from 0 so that equal ones get equal numbers."""
+    factors = _FACTORS[np.arange(rows.shape[1]) % len(_FACTORS)] + np.arange(
+        rows.shape[1], dtype=np.uint64
+    ) * np.uint64(2)
+    hashes = (rows.astype(np.int64).view(np.uint64) + np.uint64(1)) @ factors
+    _, first, numbers = np.unique(hashes, return_index=True, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    if (rows[first[numbers]] != rows).any():  # two different rows with one hash
+        _, numbers = np.unique(rows, axis=0, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64)
+
+
+# Odd 64-bit factors; any will do, rows are compared after hashing.
+_FACTORS = np.random.default_rng(20).integers(1, 2**63, 4096, dtype=np.uint64) | np.uint64(1)

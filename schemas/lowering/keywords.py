@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,6 +68,31 @@ BY_TYPE: dict[str, frozenset[str]] = {
 VALUES = frozenset({"const", "enum", "type"})
 CONSTRAINTS = VALUES.union(*BY_TYPE.values())
 KNOWN = ANNOTATIONS | IN_PLACE | DEFINITIONS | CONSTRAINTS
+# Keywords of the drafts that the lowering doesn't do, and OpenAPI's `nullable`.
+UNSUPPORTED = frozenset(
+    {
+        "$anchor",
+        "$dynamicAnchor",
+        "$dynamicRef",
+        "$recursiveAnchor",
+        "$recursiveRef",
+        "contains",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "disallow",
+        "divisibleBy",
+        "else",
+        "extends",
+        "if",
+        "maxContains",
+        "minContains",
+        "not",
+        "nullable",
+        "then",
+    }
+)
+BINDING = IN_PLACE | CONSTRAINTS | UNSUPPORTED
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 _ADVICE = {
@@ -102,7 +129,28 @@ def escape(token: str) -> str:
 
 
 def check_keywords(schema: Mapping[str, Any], at: str) -> None:
-    """SchemaRefused at the first keyword that is neither understood nor an annotation."""
+    """SchemaRefused at the first keyword that is neither understood nor an annotation.
+
+    To the standard, a name outside its vocabularies is an annotation. It is taken for one unless
+    it looks like a misspelt keyword, whose loss would go unnoticed.
+    """
     for keyword in schema:
-        if keyword not in KNOWN and not keyword.startswith("x-"):
+        if keyword in KNOWN:
+            continue
+        if keyword in UNSUPPORTED:
             raise refuse_keyword(keyword, at)
+        if keyword[:1] in ("_", "@") or keyword.startswith("x-"):
+            continue
+        meant = misspelt(keyword)
+        if meant is not None:
+            raise refuse_keyword(
+                keyword, at, what=f"unknown keyword {keyword!r}", advice=f"did you mean {meant}?"
+            )
+
+
+@functools.lru_cache(maxsize=4096)
+def misspelt(keyword: str) -> str | None:
+    """The keyword of the standard that an unknown one is close to."""
+    by_folded = {name.casefold(): name for name in BINDING}
+    close = difflib.get_close_matches(keyword.casefold(), by_folded, n=1, cutoff=0.82)
+    return by_folded[close[0]] if close else None

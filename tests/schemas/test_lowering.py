@@ -288,6 +288,7 @@ def test_language(name: str, language) -> None:
 
 REFUSED: dict[str, tuple[Any, SchemaReason, str]] = {
     "not": ({"not": {}}, SchemaReason.KEYWORD_UNSUPPORTED, "/not"),
+    "a letter's case": ({"maxlength": 3}, SchemaReason.KEYWORD_UNSUPPORTED, "/maxlength"),
     "a typo": ({"propertys": {}}, SchemaReason.KEYWORD_UNSUPPORTED, "/propertys"),
     "nullable": (
         {"type": "string", "nullable": True},
@@ -348,6 +349,7 @@ def test_annotations_change_nothing() -> None:
         "examples": ["d"],
         "$comment": "e",
         "x-pagemill-verbatim": True,
+        "vendor": {"not": "a keyword"},
         **STRING,
     }
     assert lower(annotated) == lower(STRING)
