@@ -23,6 +23,8 @@ from .vocabulary import FAKE_MODEL, Vocabulary
 if TYPE_CHECKING:
     import torch
 
+    from .model.operations import WeightKind
+
 _log = logging.getLogger(__name__)
 
 _FAKE_MODEL_LEN = 8192
@@ -81,12 +83,20 @@ def _real(
     device = _device(config)
     on_cpu = device.type == "cpu"
     dtype = _dtype(config, device)
-    native = config.executor != "torch" and on_cpu and dtype == torch.float32
+    native = config.executor != "torch" and on_cpu
     if config.executor == "cpu" and not native:
-        raise _invalid("--executor cpu runs fp32 on the CPU: use --executor torch")
+        raise _invalid("--executor cpu runs on the CPU: use --executor torch")
+    if config.quantization == "int8" and not native:
+        raise _invalid("--quantization int8 is for --executor cpu")
+    packed: WeightKind | None = None
+    if native:
+        # The kernels' activations and KV cache are float32 whatever the weights are.
+        packed = "bf16" if dtype == torch.bfloat16 else "fp32"
+        packed = "int8" if config.quantization == "int8" else packed
+        dtype = torch.float32
     torch.set_num_threads(config.num_threads())
     _core.set_num_threads(config.num_threads())
-    decoder = load_decoder(files, dtype=dtype, device=device)
+    decoder = load_decoder(files, dtype=dtype, device=device, packed=packed)
     sizes = choose_sizes(
         config,
         model_len=model.max_position,

@@ -31,9 +31,10 @@ class EngineConfig:
     """
 
     model: str = "smollm2-135m-instruct"  # name, folder, GGUF file, repository id; "fake": bytes
-    executor: str = "auto"  # auto | cpu (C++ attention) | torch (any device) | fake (no model)
+    executor: str = "auto"  # auto | cpu (C++ kernels) | torch (any device) | fake (no model)
     device: str = "auto"  # auto | cpu | cuda
     dtype: str = "auto"  # auto (fp32 on the CPU, bf16 elsewhere) | fp32 | bf16
+    quantization: str = "none"  # none | int8 (weights and products of the CPU executor)
     max_model_len: int = 0  # tokens of prompt and completion together
     max_num_seqs: int = 64  # requests in one step
     max_num_batched_tokens: int = 512  # tokens in one step
@@ -63,6 +64,7 @@ class EngineConfig:
                 raise _invalid(name, "this engine serves only the value 1")
         _one_of("executor", self.executor, ("auto", "cpu", "torch", "fake"))
         _one_of("device", self.device, ("auto", "cpu", "cuda"))
+        _one_of("quantization", self.quantization, ("none", "int8"))
         _one_of("dtype", self.dtype, tuple(DTYPES))
         _one_of("scheduling_policy", self.scheduling_policy, ("fcfs", "priority"))
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "grammar_cache_bytes"):
@@ -112,6 +114,7 @@ _HELP = {
     "executor": "auto, cpu, torch or fake",
     "device": "auto, cpu or cuda",
     "dtype": "auto, fp32 or bf16",
+    "quantization": "none, or int8 on the CPU (faster, answers may differ)",
     "max_model_len": "most tokens of prompt and completion (0: the model's)",
     "max_num_seqs": "most requests in one step",
     "max_num_batched_tokens": "most tokens in one step",
@@ -159,3 +162,5 @@ def set_thread_environment(config: EngineConfig) -> None:
     threads = str(config.num_threads())
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = threads
+    # Torch's pool and ours take turns on the same cores: its threads must not spin for long.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
