@@ -210,15 +210,27 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=[False, True], ids=["torch", "native"])
-def native(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@dataclass(frozen=True)
+class Decoders:
+    """One model twice: in plain torch, and on the C++ kernels."""
+
+    torch: Decoder
+    native: Decoder
+
+    @classmethod
+    def load(cls, files: store.ModelFiles) -> Decoders:
+        return cls(load_decoder(files), load_decoder(files, packed="fp32"))
+
+
+@pytest.fixture(params=["torch", "torch-native-attention", "native"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def small(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Decoder, Expected]:
+) -> tuple[Decoders, Expected]:
     """A random model of each kind, read from what transformers saved, and what it answers."""
     family, settings = MODELS[request.param]
     torch.manual_seed(11)
@@ -234,9 +246,9 @@ def small(
     reference.save_pretrained(directory, max_shard_size="300KB")
     weights = tuple(sorted(directory.glob("*.safetensors")))
     assert len(weights) > 1
-    decoder = load_decoder(store.ModelFiles(request.param, directory, weights))
+    decoders = Decoders.load(store.ModelFiles(request.param, directory, weights))
     prompt = np.random.default_rng(3).integers(0, SMALL["vocab_size"], 75).tolist()
-    return decoder, expect(reference, prompt, 8)
+    return decoders, expect(reference, prompt, 8)
 
 
 @dataclass(frozen=True)
@@ -257,8 +269,9 @@ def expect(reference: Any, prompt: list[int], count: int) -> Expected:
     return Expected(prompt, logits, tokens[0, len(prompt) :].tolist())
 
 
-def check(decoder: Decoder, native: bool, way: Any, expected: Expected) -> None:
-    batch = PagedBatch(decoder, native=native)
+def check(decoders: Decoders, backend: str, way: Any, expected: Expected) -> None:
+    decoder = decoders.native if backend == "native" else decoders.torch
+    batch = PagedBatch(decoder, native=backend != "torch")
     sequence, ours = way(batch, expected.prompt)
     assert expected.logits.abs().max() > 1.0  # else the tolerance would mean nothing
     assert (ours - expected.logits).abs().max() < TOLERANCE
@@ -267,9 +280,9 @@ def check(decoder: Decoder, native: bool, way: Any, expected: Expected) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_small_models_match_transformers(
-    small: tuple[Decoder, Expected], native: bool, way: Any
+    small: tuple[Decoders, Expected], backend: str, way: Any
 ) -> None:
-    check(small[0], native, way, small[1])
+    check(small[0], backend, way, small[1])
 
 
 def reference_of(files: store.ModelFiles) -> Any:
@@ -322,21 +335,21 @@ def reference_of(files: store.ModelFiles) -> Any:
 
 
 @pytest.fixture(scope="module")
-def smollm2(model_files: store.ModelFiles) -> tuple[Decoder, Expected]:
+def smollm2(model_files: store.ModelFiles) -> tuple[Decoders, Expected]:
     reference = reference_of(model_files)
     text = "List three prices in euros as JSON: a pen 1,20, a desk 149, a lamp 36.50."
     parts = Tokenizer.load(model_files.directory).chat([{"role": "user", "content": text}])
     prompt = np.concatenate(parts).tolist()
     assert len(prompt) > 3 * BLOCK_SIZE
-    return load_decoder(model_files), expect(reference, prompt, 12)
+    return Decoders.load(model_files), expect(reference, prompt, 12)
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("way", WAYS)
 def test_default_model_matches_transformers(
-    smollm2: tuple[Decoder, Expected], native: bool, way: Any
+    smollm2: tuple[Decoders, Expected], backend: str, way: Any
 ) -> None:
-    check(smollm2[0], native, way, smollm2[1])
+    check(smollm2[0], backend, way, smollm2[1])
 
 
 @pytest.mark.model

@@ -1,0 +1,174 @@
+"""The packed matrix product and the elementwise kernels against numpy, in every instruction set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pagemill import _core
+
+F32 = NDArray[np.float32]
+
+
+@pytest.fixture(autouse=True, params=_core.instruction_sets())
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = _core.instruction_set()
+    _core.use_instruction_set(request.param)
+    yield
+    _core.use_instruction_set(before)
+
+
+def numbers(*shape: int, seed: int = 0) -> F32:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def quantized(rows: F32) -> NDArray[np.float64]:
+    """Rounded to 8 bits for each row, as the kernels do it."""
+    scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    return np.rint(rows * inverse).astype(np.float64) * scale
+
+
+def multiply(
+    weight: F32, rows: F32, kind: str, bias: F32 | None = None, residual: F32 | None = None
+) -> F32:
+    matrix = _core.PackedMatrix(weight.ctypes.data, *weight.shape, kind)
+    assert (matrix.outputs, matrix.inputs) == weight.shape
+    out = np.full((len(rows), len(weight)), np.nan, np.float32)
+    if residual is not None:
+        out[:] = residual
+    matrix.multiply(
+        rows.ctypes.data,
+        len(rows),
+        out.ctypes.data,
+        0 if bias is None else bias.ctypes.data,
+        residual is not None,
+    )
+    return out
+
+
+SHAPES = [(1, 1), (16, 8), (17, 3), (5, 31), (100, 64), (33, 577)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 6, 7, 13, 200])
+def test_float32_product(shape: tuple[int, int], num_rows: int) -> None:
+    weight, rows = numbers(*shape), numbers(num_rows, shape[1], seed=1)
+    expected = rows.astype(np.float64) @ weight.T
+    np.testing.assert_allclose(multiply(weight, rows, "fp32"), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("num_rows", [1, 6, 13])
+def test_int8_product_is_exact_but_for_its_rounding(shape: tuple[int, int], num_rows: int) -> None:
+    weight, rows = numbers(*shape), numbers(num_rows, shape[1], seed=1)
+    expected = quantized(rows) @ quantized(weight).T
+    np.testing.assert_allclose(multiply(weight, rows, "int8"), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_rows", [1, 13])
+def test_bfloat16_product_rounds_the_weights_alone(num_rows: int) -> None:
+    torch = pytest.importorskip("torch")
+    weight, rows = numbers(33, 577), numbers(num_rows, 577, seed=1)
+    rounded = torch.from_numpy(weight).to(torch.bfloat16).double().numpy()
+    expected = rows.astype(np.float64) @ rounded.T
+    np.testing.assert_allclose(multiply(weight, rows, "bf16"), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
+def test_bias_and_residual(kind: str) -> None:
+    weight, rows = numbers(50, 40), numbers(9, 40, seed=1)
+    bias, residual = numbers(50, seed=2), numbers(9, 50, seed=3)
+    plain = multiply(weight, rows, kind)
+    np.testing.assert_allclose(multiply(weight, rows, kind, bias), plain + bias, atol=1e-5)
+    both = multiply(weight, rows, kind, bias, residual)
+    np.testing.assert_allclose(both, plain + bias + residual, atol=1e-5)
+
+
+def test_zeros_quantize_to_zeros() -> None:
+    weight, rows = numbers(20, 10), numbers(3, 10)
+    weight[4] = 0
+    rows[1] = 0
+    out = multiply(weight, rows, "int8")
+    assert not out[1].any()
+    assert not out[:, 4].any()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_threads_change_nothing(threads: int) -> None:
+    weight, rows = numbers(300, 96), numbers(150, 96, seed=1)
+    before = multiply(weight, rows, "fp32")
+    _core.set_num_threads(threads)
+    try:
+        np.testing.assert_array_equal(multiply(weight, rows, "fp32"), before)
+    finally:
+        _core.set_num_threads(2)
+
+
+def test_no_row_is_no_work() -> None:
+    assert multiply(numbers(4, 4), numbers(0, 4), "fp32").shape == (0, 4)
+
+
+def test_int8_takes_a_quarter_of_the_memory() -> None:
+    weight = numbers(64, 256)
+    sizes = {
+        kind: _core.PackedMatrix(weight.ctypes.data, 64, 256, kind).num_bytes
+        for kind in ("fp32", "bf16", "int8")
+    }
+    assert sizes["fp32"] == weight.nbytes == 2 * sizes["bf16"]
+    assert sizes["int8"] == weight.nbytes // 4 + 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inputs", "kind", "message"),
+    [(0, 4, "fp32", "output"), (4, 0, "fp32", "inputs"), (4, 70_000, "int8", "65536"),
+     (4, 4, "fp8", "int8")],
+)  # fmt: skip
+def test_wrong_matrices_are_refused(outputs: int, inputs: int, kind: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _core.PackedMatrix(numbers(4, 4).ctypes.data, outputs, inputs, kind)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 8), (3, 1), (7, 30), (90, 576)])
+def test_rms_norm(rows: int, size: int) -> None:
+    x, weight = numbers(rows, size) * 3, numbers(size, seed=1)
+    out = np.empty_like(x)
+    _core.rms_norm(x.ctypes.data, weight.ctypes.data, 1e-5, rows, size, out.ctypes.data)
+    wide = x.astype(np.float64)
+    expected = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-5) * weight
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 8), (3, 1), (7, 30), (40, 1536)])
+def test_silu_mul(rows: int, size: int) -> None:
+    gate_up = numbers(rows, 2 * size) * 10
+    gate_up[0, 0] = -100  # where exp() must not overflow
+    out = np.empty((rows, size), np.float32)
+    _core.silu_mul(gate_up.ctypes.data, rows, size, out.ctypes.data)
+    gate, up = np.split(gate_up.astype(np.float64), 2, axis=1)
+    np.testing.assert_allclose(out, gate / (1 + np.exp(-gate)) * up, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("head_dim", [2, 12, 64])
+def test_rotate_turns_the_first_heads_in_place(head_dim: int) -> None:
+    rows = numbers(5, 4, head_dim)
+    before = rows.copy()
+    angles = numbers(5, head_dim // 2, seed=1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    _core.rotate(rows.ctypes.data, 4 * head_dim, cos.ctypes.data, sin.ctypes.data, 5, 3, head_dim)
+    low, high = np.split(before[:, :3], 2, axis=2)
+    c, s = cos[:, None], sin[:, None]
+    expected = np.concatenate([low * c - high * s, high * c + low * s], axis=2)
+    np.testing.assert_allclose(rows[:, :3], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(rows[:, 3], before[:, 3])
+
+
+def test_wrong_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="rms_norm"):
+        _core.rms_norm(1, 1, 1e-5, -1, 4, 1)
+    with pytest.raises(ValueError, match="silu_mul"):
+        _core.silu_mul(0, 1, 4, 0)
+    with pytest.raises(ValueError, match="rotate"):
+        _core.rotate(1, 4, 1, 1, 1, 2, 4)
