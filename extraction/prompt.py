@@ -35,6 +35,8 @@ _MAX_CHOICES = 16
 # Of the page's share at most this part goes to metadata when the text needs the rest.
 _METADATA_SHARE = 0.35
 _MIN_PAGE_TOKENS = 32
+# A main heading that comes later than this doesn't stand over the page's content.
+_MENU_SHARE = 0.7
 
 
 class ChatTokenizer(Protocol):
@@ -122,9 +124,17 @@ def _page_part(
         cut = True
     text_room = room - head_tokens - 2
     if text_tokens > text_room:
-        text, _ = _cut_lines(tokenizer, text, text_room, text_tokens)
+        text = _from_main_heading(text)
+        text, _ = _cut_lines(tokenizer, text, text_room, len(tokenizer.encode(text)))
         cut = True
-    return f"{head}\n\n{text}" if head else text, cut
+    # What the page says of itself stands last, next to the answer: small models look there.
+    return f"{text}\n\n{head}" if head else text, cut
+
+
+def _from_main_heading(text: str) -> str:
+    """Leave out what stands before the page's first main heading: menus, mostly."""
+    at = 0 if text.startswith("# ") else text.find("\n# ") + 1
+    return text[at:] if at <= _MENU_SHARE * len(text) else text
 
 
 def _metadata_lines(

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from .limits import Deadline
-from .text import PageText, TextWriter
+from .lines import PageText, TextWriter
 
 
 def json_text(source: str, deadline: Deadline) -> PageText:

@@ -11,10 +11,11 @@ from .decode import Decoded, decode
 from .feed import feed_markup
 from .json_text import json_text
 from .limits import Deadline, PageLimits
+from .lines import PageText
 from .metadata import Metadata, MetadataEntry, read_metadata
 from .parse import parse
 from .source_map import SourceMap, SourcePiece
-from .text import PageText, visible_text
+from .text import visible_text
 
 _DEFAULT_LIMITS = PageLimits()
 

@@ -38,11 +38,11 @@ def test_pages_of_a_schema_share_their_first_tokens(byte_tokenizer: Tokenizer) -
     assert all(prompt.token_ids.dtype == np.int32 for prompt in prompts)
 
 
-def test_metadata_goes_before_the_text(byte_tokenizer: Tokenizer) -> None:
+def test_metadata_follows_the_text(byte_tokenizer: Tokenizer) -> None:
     html = "<title>Oak shelf</title><meta name=author content=Ann><p>A shelf of oak</p>"
     prompt = make(byte_tokenizer, page_of(html, "https://s.example/1"))
     text = byte_tokenizer.decode(prompt.token_ids[prompt.salt_from :])
-    order = ["<page>", "https://s.example/1", "Oak shelf", "Ann", "A shelf of oak", "</page>"]
+    order = ["<page>", "A shelf of oak", "https://s.example/1", "Oak shelf", "Ann", "</page>"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert not prompt.page_cut
@@ -153,7 +153,7 @@ def test_metadata_stands_under_the_names_of_the_fields(byte_tokenizer: Tokenizer
         '"weight":"1 kg"}]</script><p>Cup</p>'
     )
     text = byte_tokenizer.decode(make(byte_tokenizer, page_of(html)).token_ids)
-    block = text.split("<page>\n")[1].split("\n\n")[0].split("\n")
+    block = text.split("\n\n")[-1].split("\n</page>")[0].split("\n")
     assert block == [
         "title: Shop: Cup",
         "author: Ann",
@@ -163,3 +163,13 @@ def test_metadata_stands_under_the_names_of_the_fields(byte_tokenizer: Tokenizer
         "currency: EUR",
         "gtin: 2",
     ]
+
+
+def test_a_cut_page_starts_at_its_main_heading(byte_tokenizer: Tokenizer) -> None:
+    menu = "".join(f"<li>Menu entry {i}</li>" for i in range(100))
+    html = f"<ul>{menu}</ul><h1>Cup</h1><p>Price 5</p>{'<p>more text</p>' * 300}"
+    page = page_of(html)
+    text = byte_tokenizer.decode(make(byte_tokenizer, page, max_page_tokens=800).token_ids)
+    assert "<page>\n# Cup\nPrice 5\n" in text
+    whole = byte_tokenizer.decode(make(byte_tokenizer, page, max_page_tokens=8000).token_ids)
+    assert "Menu entry 0" in whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pagemill.extraction.page.text import PageText, TextWriter
+from pagemill.extraction.page.lines import PageText, TextWriter
 
 
 def test_a_definition_waits_for_its_words() -> None:

@@ -1,0 +1,236 @@
+"""Text under construction: words become lines, lines a text whose pieces know their source.
+
+White space is normalised: words of a source text are joined by single spaces, so that a value can
+be found in the text as a reader would write it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+# Marks that print nothing: they would split words and hide equal strings from each other.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f"
+    "\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"
+)
+# A row longer than this is layout, not data: its cells' blocks stand one below the other.
+_MAX_ROW_CHARS = 600
+_MAX_CELL_LINES = 4
+
+Part = tuple[str, int]  # text, index of its source text (-1: made by us; -2 - k: end of link k)
+_MADE = -1
+
+
+@dataclass(frozen=True)
+class PageText:
+    """The text, its pieces and links.
+
+    Piece i is text[piece_starts[i]:piece_ends[i]]; it shows the words of
+    `sources[piece_sources[i]]`, a text node or attribute value in document order.
+    """
+
+    text: str
+    piece_starts: list[int] = field(default_factory=list)
+    piece_ends: list[int] = field(default_factory=list)
+    piece_sources: list[int] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    links: list[tuple[int, str]] = field(default_factory=list)  # offset of the end, href
+
+    @classmethod
+    def plain(cls, source: str) -> PageText:
+        """The text of a document without markup: its lines, each with its words."""
+        writer = TextWriter()
+        for line in source.splitlines():
+            writer.words(line)
+            writer.end_line()
+        return writer.finish()
+
+
+class _Frame:
+    """Lines under construction: the page's, or those of one table cell."""
+
+    __slots__ = ("cells", "glue", "line", "lines", "prefix", "space")
+
+    def __init__(self, cells: list[list[list[Part]]] | None = None) -> None:
+        self.lines: list[list[Part]] = []
+        self.line: list[Part] = []
+        self.prefix = ""  # stands before the line's first word
+        self.glue = ""  # joins what follows to the line that seems to have ended
+        self.space = False
+        self.cells = cells  # a row's frame: the cells that have ended
+
+
+def _is_data_row(cells: list[list[list[Part]]]) -> bool:
+    if len(cells) == 1 or max(len(cell) for cell in cells) > _MAX_CELL_LINES:
+        return False
+    chars = sum(len(part[0]) for cell in cells for line in cell for part in line)
+    return chars <= _MAX_ROW_CHARS
+
+
+class TextWriter:
+    """Collects words into lines; knows lists, rows and definitions, but no tree."""
+
+    def __init__(self) -> None:
+        self._frames = [_Frame()]
+        self._sources: list[str] = []
+        self._links: list[str] = []
+        self._seen: set[str] = set()
+        self._mark = ""
+
+    def words(self, text: str) -> None:
+        """Add text as it stands in the source; its white space is normalised."""
+        clean = text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text)
+        words = clean.split()
+        frame = self._frames[-1]
+        if not words:
+            frame.space = frame.space or bool(clean)
+            return
+        self._open(frame, spaced=clean[0].isspace())
+        joined = " ".join(words)
+        self._sources.append(text)
+        frame.line.append((joined, len(self._sources) - 1))
+        self._seen.add(joined)
+        frame.space = clean[-1].isspace()
+
+    def made(self, text: str, *, spaced: bool = True) -> None:
+        """Add text of ours, with no source."""
+        frame = self._frames[-1]
+        self._open(frame, spaced=spaced)
+        frame.line.append((text, _MADE))
+
+    def _open(self, frame: _Frame, *, spaced: bool) -> None:
+        line = frame.line
+        if line:
+            if frame.glue:
+                line.append((frame.glue, _MADE))
+            elif spaced or frame.space:
+                line.append((" ", _MADE))
+        elif frame.prefix:
+            line.append((frame.prefix, _MADE))
+        frame.glue, frame.prefix, frame.space = "", "", False
+        if self._mark:
+            line.append((self._mark, _MADE))
+            self._mark = ""
+
+    def separate(self) -> None:
+        """What follows is a word of its own."""
+        self._frames[-1].space = True
+
+    def end_line(self) -> None:
+        """End the line, unless it waits for what follows (a term for its definition)."""
+        frame = self._frames[-1]
+        if frame.line and not frame.glue:
+            frame.lines.append(frame.line)
+            frame.line = []
+            frame.space = False
+
+    def start_block(self, prefix: str = "") -> None:
+        """Start a line; `prefix` stands before its first word."""
+        self._frames[-1].glue = ""
+        self.end_line()
+        self._frames[-1].prefix = prefix
+
+    def join_next(self, glue: str) -> None:
+        """Let the next words follow on this line, after `glue`."""
+        frame = self._frames[-1]
+        if frame.line:
+            frame.glue = " " if frame.line[-1][0].endswith(":") else glue
+
+    def start_struck(self) -> None:
+        self._frames[-1].space = True
+        self._mark = "~~"
+
+    def end_struck(self) -> None:
+        if self._mark:
+            self._mark = ""  # nothing was written
+        elif self._frames[-1].line:
+            self._frames[-1].line.append(("~~", _MADE))
+        self.separate()
+
+    def ends_with_digit(self) -> bool:
+        line = self._frames[-1].line
+        return bool(line) and line[-1][0][-1:].isdigit()
+
+    def has_seen(self, text: str) -> bool:
+        """Whether `text` was written before, as the whole of a source text."""
+        return text in self._seen
+
+    def end_link(self, href: str) -> None:
+        """The words just written are a link's."""
+        line = self._frames[-1].line
+        if line:
+            self._links.append(href)
+            line.append(("", -1 - len(self._links)))
+
+    def start_row(self) -> None:
+        self.start_block()
+        self._frames.append(_Frame(cells=[]))
+
+    def start_cell(self) -> None:
+        self._frames.append(_Frame())
+
+    def end_cell(self) -> None:
+        lines = self._close_frame()
+        cells = self._frames[-1].cells
+        if cells is not None:
+            cells.append(lines)
+        else:
+            self._frames[-1].lines.extend(lines)
+
+    def end_row(self) -> None:
+        row = self._frames[-1]
+        stray = self._close_frame()
+        cells = [cell for cell in row.cells or [] if cell]
+        frame = self._frames[-1]
+        frame.lines.extend(stray)
+        if not cells:
+            return
+        if not _is_data_row(cells):
+            for cell in cells:
+                if frame.lines:
+                    frame.lines.extend(cell)
+                else:
+                    frame.lines = cell  # nested layout tables hand their lines up uncopied
+            return
+        joined: list[Part] = []
+        for cell in cells:
+            if joined:
+                joined.append((" | ", _MADE))
+            for i, line in enumerate(cell):
+                if i:
+                    joined.append((" ", _MADE))
+                joined.extend(line)
+        frame.lines.append(joined)
+
+    def _close_frame(self) -> list[list[Part]]:
+        self._frames[-1].glue = ""
+        self.end_line()
+        return self._frames.pop().lines
+
+    def finish(self) -> PageText:
+        """Return the text of all lines."""
+        while len(self._frames) > 1:
+            self.end_cell() if self._frames[-1].cells is None else self.end_row()
+        lines = self._close_frame()
+        self._frames = [_Frame()]
+        out: list[str] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        sources: list[int] = []
+        links: list[tuple[int, str]] = []
+        offset = 0
+        for line in lines:
+            if out:
+                out.append("\n")
+                offset += 1
+            for text, source in line:
+                if source >= 0:
+                    starts.append(offset)
+                    ends.append(offset + len(text))
+                    sources.append(source)
+                elif source < _MADE:
+                    links.append((offset, self._links[-2 - source]))
+                out.append(text)
+                offset += len(text)
+        return PageText("".join(out), starts, ends, sources, self._sources, links)
