@@ -28,6 +28,7 @@ def serve(
     Prints one line of JSON with its URL on stdout once it listens.
     """
     import uvicorn
+    from uvicorn.supervisors import Multiprocess
 
     from ..config import load_settings
 
@@ -44,15 +45,16 @@ def serve(
         "timeout_graceful_shutdown": 10,
         "server_header": False,
     }
+    config = uvicorn.Config(host=settings.host, port=settings.port, workers=workers, **options)
     # Bound here, so that the URL can be told before any process serves it.
-    listener = uvicorn.Config(host=settings.host, port=settings.port, **options).bind_socket()
+    listener = config.bind_socket()
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in str(host) else host
     print(json.dumps({"event": "ready", "url": f"http://{shown}:{port}"}), flush=True)
     if workers > 1:
-        uvicorn.run(fd=listener.fileno(), workers=workers, **options)
+        Multiprocess(config, sockets=[listener]).run()
     else:
-        uvicorn.Server(uvicorn.Config(**options)).run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def worker(
