@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .page import Metadata, Page
+from .page import Page
 from .page.metadata import grouped_lines, is_publisher
 from .reason import Reason, Refused
 
@@ -33,8 +33,10 @@ _MAX_FIELDS = 200
 _MAX_DESCRIPTION = 300
 _MAX_CHOICES = 16
 # Of the page's share at most this part goes to metadata when the text needs the rest.
-_METADATA_SHARE = 0.35
+_METADATA_SHARE = 0.5
 _MIN_PAGE_TOKENS = 32
+_MAX_TAG_CHARS = 240
+_LONG_URLS = frozenset({"image", "url", "locale"})
 # A main heading that comes later than this doesn't stand over the page's content.
 _MENU_SHARE = 0.7
 
@@ -100,7 +102,7 @@ def build(
             "the schema's description leaves no room for the page",
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
-    facts = _metadata_lines(page.metadata, schema.sources) if metadata else []
+    facts = _metadata_lines(page, schema.sources) if metadata else [f"title: {page.title}"]
     content, cut = _page_part(tokenizer, page, room, facts)
     messages = [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
     pieces = tokenizer.chat(messages)
@@ -110,18 +112,10 @@ def build(
 def _page_part(
     tokenizer: ChatTokenizer, page: Page, room: int, facts: list[str]
 ) -> tuple[str, bool]:
-    lines = [f"url: {page.url}"] if page.url else []
-    if not facts and page.title:
-        facts = [f"title: {page.title}"]
-    head = _harmless("\n".join(lines + facts))
     text = _harmless(page.text)
     text_tokens = len(tokenizer.encode(text))
-    head_tokens = len(tokenizer.encode(head))
     head_room = max(int(room * _METADATA_SHARE), room - text_tokens - 2)
-    cut = False
-    if head_tokens > head_room:
-        head, head_tokens = _cut_lines(tokenizer, head, head_room, head_tokens)
-        cut = True
+    head, head_tokens, cut = _fitting_lines(tokenizer, facts, head_room)
     text_room = room - head_tokens - 2
     if text_tokens > text_room:
         text = _from_main_heading(text)
@@ -131,27 +125,41 @@ def _page_part(
     return f"{text}\n\n{head}" if head else text, cut
 
 
+def _fitting_lines(tokenizer: ChatTokenizer, lines: list[str], room: int) -> tuple[str, int, bool]:
+    """Return the last of `lines` that fit, the tokens they take, and whether any is missing."""
+    kept: list[str] = []
+    tokens = 0
+    for line in reversed(lines):
+        line = _harmless(line)
+        size = len(tokenizer.encode(line)) + 1
+        if tokens + size <= room:
+            kept.append(line)
+            tokens += size
+    return "\n".join(reversed(kept)), tokens, len(kept) < len(lines)
+
+
 def _from_main_heading(text: str) -> str:
     """Leave out what stands before the page's first main heading: menus, mostly."""
     at = 0 if text.startswith("# ") else text.find("\n# ") + 1
     return text[at:] if at <= _MENU_SHARE * len(text) else text
 
 
-def _metadata_lines(
-    metadata: Metadata, sources: tuple[tuple[str, str, tuple[str, ...]], ...]
-) -> list[str]:
-    """The metadata block: what the schema's fields are found in, under the fields' names.
+def _metadata_lines(page: Page, sources: tuple[tuple[str, str, tuple[str, ...]], ...]) -> list[str]:
+    """The metadata block, the most telling lines last.
 
-    A schema that names no sources gets all there is. Meta tags are shown as they are.
+    What the schema's fields are found in stands under the fields' names; meta tags as they are,
+    shortened. A schema that names no sources gets all there is.
     """
+    address = [f"url: {page.url}"] if page.url else []
+    entries = page.metadata.entries
     if not sources:
-        return metadata.lines()
+        return address + page.metadata.lines()
     told: list[tuple[str, str]] = []
     for field, thing, keys in sources:
         for key in keys:
             found = [
                 entry.value
-                for entry in metadata.entries
+                for entry in entries
                 if entry.key == key and (entry.thing == thing or not is_publisher(entry.thing))
                 if entry.thing
             ]
@@ -159,8 +167,12 @@ def _metadata_lines(
                 told.extend((field, value) for value in found)
                 break
     fields = {field for field, _ in told}
-    tags = [(entry.key, entry.value) for entry in metadata.entries if not entry.thing]
-    return grouped_lines([fact for fact in tags if fact[0] not in fields] + told)
+    tags = grouped_lines(
+        (entry.key, entry.value)
+        for entry in entries
+        if not entry.thing and entry.key not in fields and entry.key not in _LONG_URLS
+    )
+    return address + [line[:_MAX_TAG_CHARS] for line in tags] + grouped_lines(told)
 
 
 def _sources(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
