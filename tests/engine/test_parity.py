@@ -345,6 +345,7 @@ def smollm2(model_files: store.ModelFiles) -> tuple[Decoders, Expected]:
 
 
 @pytest.mark.model
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", WAYS)
 def test_default_model_matches_transformers(
     smollm2: tuple[Decoders, Expected], backend: str, way: Any
@@ -353,6 +354,7 @@ def test_default_model_matches_transformers(
 
 
 @pytest.mark.model
+@pytest.mark.timeout(600)
 def test_default_model_answers(model_files: store.ModelFiles) -> None:
     """Weights, permutation, rotary base and chat template are right together, or it couldn't."""
     decoder, tokenizer = load_decoder(model_files), Tokenizer.load(model_files.directory)
