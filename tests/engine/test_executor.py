@@ -171,7 +171,7 @@ def test_small_decoders_answer_alike_with_switches_on_and_off(
 
 
 @pytest.mark.model
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_default_model_answers_alike_with_switches_on_and_off(
     model_files: Any, request_of: Make, grammar: tuple[str, bytes]
 ) -> None:
