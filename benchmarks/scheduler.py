@@ -129,25 +129,29 @@ def time_mixed(requests: int, prefills: int, steps: int, num_blocks: int) -> lis
 
 
 def time_admission(requests: int, length: int, rounds: int) -> list[float]:
-    times = []
-    shared = prompt(length // 2)
-    for _ in range(rounds):
-        scheduler = Scheduler(
-            SchedulerConfig(
-                num_blocks=20_000,
-                block_size=BLOCK_SIZE,
-                max_num_seqs=requests,
-                max_num_batched_tokens=requests * length,
-            )
+    scheduler = Scheduler(
+        SchedulerConfig(
+            num_blocks=20_000,
+            block_size=BLOCK_SIZE,
+            max_num_seqs=requests,
+            max_num_batched_tokens=requests * length,
         )
+    )
+    times = []
+    for round in range(rounds):
+        shared = prompt(length // 2)
         prompts = [np.concatenate([shared, prompt(length - len(shared))]) for _ in range(requests)]
+        first = round * requests
         start = time.perf_counter_ns()
-        for request_id, tokens in enumerate(prompts):
-            scheduler.add(request_id, tokens, max_tokens=64, stop_token_ids=[STOP_TOKEN])
+        for i, tokens in enumerate(prompts):
+            scheduler.add(first + i, tokens, max_tokens=64, stop_token_ids=[STOP_TOKEN])
         plan = scheduler.plan(0.0)
         times.append((time.perf_counter_ns() - start) / 1e3 / requests)
         assert plan.num_rows == requests
-    return times
+        scheduler.commit(plan, *outcome_of(plan))
+        for i in range(requests):
+            scheduler.cancel(first + i)
+    return times[1:]
 
 
 def summary(times: list[float]) -> dict[str, float]:
