@@ -86,11 +86,11 @@ def number_rows(rows: NDArray[np.int32]) -> NDArray[np.int64]:
         rows.shape[1], dtype=np.uint64
     ) * np.uint64(2)
     hashes = (rows.astype(np.int64).view(np.uint64) + np.uint64(1)) @ factors
-    _, first, numbers = np.unique(hashes, return_index=True, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    if (rows[first[numbers]] != rows).any():  # two different rows with one hash
-        _, numbers = np.unique(rows, axis=0, return_inverse=True)
-    return numbers.reshape(-1).astype(np.int64)
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    if (rows[first[inverse]] != rows).any():  # two different rows with one hash
+        _, inverse = np.unique(rows, axis=0, return_inverse=True)
+    numbers: NDArray[np.int64] = inverse.reshape(-1).astype(np.int64)
+    return numbers
 
 
 # Odd 64-bit factors; any will do, rows are compared after hashing.

@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from . import pattern as patterns
-from .facts import counts, declared, each, member, required
+from .facts import counts, declared, each, required, undeclared
 from .json_text import ANY_CHARACTER
 from .keywords import invalid, refuse_keyword
 from .strings import parse
-from .terms import NEVER, Array, Fragment, Mapping, Member, Object, String, Term, either
+from .terms import (
+    NEVER,
+    Array,
+    Fragment,
+    Mapping,
+    Member,
+    Object,
+    String,
+    Term,
+    either,
+    first_character,
+)
 
 if TYPE_CHECKING:
     from .layers import Conjunction, Expander, Layer
@@ -85,9 +96,8 @@ def _mapping(layers: Conjunction, low: int, high: int | None, children: Children
         if isinstance(value, dict)
         for pattern in value
     ]
-    open_to_any = not any(value is False for value, _ in each(layers, "additionalProperties"))
-    open_to_any &= not any(value is False for value, _ in each(layers, "unevaluatedProperties"))
-    if not patterned and not open_to_any:
+    rest = tuple(said for layer in layers for said in undeclared(layer))
+    if not patterned and any(said.schema is False for said in rest):
         return Object(()) if low == 0 else NEVER
     if low > 1 or (high == 0 and low == 0):
         if high == 0:
@@ -101,13 +111,10 @@ def _mapping(layers: Conjunction, low: int, high: int | None, children: Children
         if patterned or len(names) > 1:
             raise refuse_keyword("propertyNames", names[0].at, what="propertyNames of free keys")
         key = children.term((names[0].child("propertyNames"),))
-        if any(kind != '"' for kind in _firsts(key)):
+        if any(kind != '"' for kind in first_character(key)):
             raise refuse_keyword("propertyNames", names[0].at, what="propertyNames of free keys")
     if not patterned:
-        said = tuple(
-            layer.child("additionalProperties") for _, layer in each(layers, "additionalProperties")
-        )
-        return Mapping(key, children.term(said), low, high)
+        return Mapping(key, children.term(rest), low, high)
     if len(patterned) > 1 or len({layer.at for layer in layers if _speaks_of_members(layer)}) > 1:
         raise refuse_keyword(
             "patternProperties", patterned[0][1].at, what="several patterns for free keys"
@@ -119,13 +126,7 @@ def _mapping(layers: Conjunction, low: int, high: int | None, children: Children
 
 
 def _speaks_of_members(layer: Layer) -> bool:
-    return "additionalProperties" in layer.schema or "patternProperties" in layer.schema
-
-
-def _firsts(term: Term) -> set[str]:
-    from .terms import first_character
-
-    return first_character(term)
+    return bool(undeclared(layer)) or "patternProperties" in layer.schema
 
 
 def array_term(layers: Conjunction, children: Children) -> Term:
@@ -178,6 +179,3 @@ def _item(layers: Conjunction, index: int) -> Conjunction:
         elif layer.schema.get("unevaluatedItems", True) is not True:
             said.append(layer.child("unevaluatedItems"))
     return tuple(said)
-
-
-__all__ = ["array_term", "member", "object_term"]

@@ -132,9 +132,17 @@ def member(layers: Conjunction, key: str) -> Conjunction:
             if matches(pattern, key, layer):
                 said.append(layer.child("patternProperties", pattern))
                 evaluated = True
-        if not evaluated and "additionalProperties" in layer.schema:
-            said.append(layer.child("additionalProperties"))
+        if not evaluated:
+            said += undeclared(layer)
     return tuple(said)
+
+
+def undeclared(layer: Layer) -> Conjunction:
+    """What a layer says of members that it doesn't declare."""
+    for keyword in ("additionalProperties", "unevaluatedProperties"):
+        if keyword in layer.schema:
+            return (layer.child(keyword),)
+    return ()
 
 
 def matches(pattern: str, key: str, layer: Layer) -> bool:

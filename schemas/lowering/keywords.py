@@ -135,6 +135,11 @@ def check_keywords(schema: Mapping[str, Any], at: str) -> None:
     it looks like a misspelt keyword, whose loss would go unnoticed.
     """
     for keyword in schema:
+        # Alone, unevaluated... says what additional... does; beside branches and references it
+        # depends on what those evaluate.
+        unevaluated = keyword.startswith("unevaluated") and schema[keyword] is not True
+        if unevaluated and IN_PLACE & schema.keys():
+            raise refuse_keyword(keyword, at, advice="declare all members in one place")
         if keyword in KNOWN:
             continue
         if keyword in UNSUPPORTED:
