@@ -369,7 +369,7 @@ class PackedMatrix:
     def __init__(self, weight: int, outputs: int, inputs: int, kind: str) -> None:
         """Read float32 [outputs, inputs] at `weight`; kind "fp32", "bf16" or "int8".
 
-        int8: one scale for each output; activations are quantised for each token on the fly.
+        int8: one scale for each output; activations are rounded to 12 bits for each token.
         """
     outputs: int
     inputs: int

@@ -12,13 +12,13 @@ struct MatrixTileKernels {
                   int32_t num_rows, float* sums);
   void (*bfloat16)(const float* rows, int64_t stride, const uint16_t* panel, int32_t depth,
                    int32_t num_rows, float* sums);
-  // `depth` is even; rows hold 8-bit values in 16 bits each.
+  // `depth` is even.
   void (*int8)(const int16_t* rows, int64_t stride, const int8_t* panel, int32_t depth,
                int32_t num_rows, int32_t* sums);
 
-  // Rounds a row to 8 bits (largest magnitude becomes 127), zeros from `count` to `padded`;
+  // Rounds a row so that its largest magnitude becomes `limit`, zeros from `count` to `padded`;
   // returns the scale, 0 for a row of zeros.
-  float (*quantize)(const float* row, int32_t count, int32_t padded, int16_t* out);
+  float (*quantize)(const float* row, int32_t count, int32_t padded, float limit, int16_t* out);
 };
 
 const MatrixTileKernels* portable_matrix_kernels();

@@ -102,7 +102,8 @@ PAGEMILL_AVX2 void multiply_int8(const int16_t* rows, int64_t stride, const int8
   }
 }
 
-PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, int16_t* out) {
+PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, float limit,
+                             int16_t* out) {
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   __m256 lanes = _mm256_setzero_ps();
   int32_t k = 0;
@@ -113,7 +114,7 @@ PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, in
   _mm256_store_ps(each, lanes);
   float largest = *std::max_element(each, each + kLanes);
   for (; k < count; ++k) largest = std::max(largest, std::fabs(row[k]));
-  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  const float inverse = largest > 0.0f ? limit / largest : 0.0f;
   const __m256 factor = _mm256_set1_ps(inverse);
   for (k = 0; k + kLanes <= count; k += kLanes) {
     const __m256i wide = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(row + k), factor));
@@ -123,7 +124,7 @@ PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, in
   }
   for (; k < count; ++k) out[k] = static_cast<int16_t>(std::nearbyint(row[k] * inverse));
   std::fill(out + count, out + padded, int16_t{0});
-  return largest / 127.0f;
+  return largest / limit;
 }
 
 constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, multiply_int8, quantize};

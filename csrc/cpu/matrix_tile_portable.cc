@@ -41,15 +41,15 @@ void multiply_int8(const int16_t* rows, int64_t stride, const int8_t* panel, int
   }
 }
 
-float quantize(const float* row, int32_t count, int32_t padded, int16_t* out) {
+float quantize(const float* row, int32_t count, int32_t padded, float limit, int16_t* out) {
   float largest = 0.0f;
   for (int32_t k = 0; k < count; ++k) largest = std::max(largest, std::fabs(row[k]));
-  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  const float inverse = largest > 0.0f ? limit / largest : 0.0f;
   for (int32_t k = 0; k < count; ++k) {
     out[k] = static_cast<int16_t>(std::nearbyint(row[k] * inverse));
   }
   std::fill(out + count, out + padded, int16_t{0});
-  return largest / 127.0f;
+  return largest / limit;
 }
 
 constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, multiply_int8, quantize};

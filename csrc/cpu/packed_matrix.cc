@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "cpu/instruction_set.h"
@@ -13,6 +14,8 @@ namespace pagemill {
 namespace {
 
 constexpr int32_t kMaxInputs = 65536;
+constexpr int32_t kWeightLimit = 127;
+constexpr int32_t kActivationLimit = 2047;
 // Rows that are worked on together: their activations stay in the second-level cache while the
 // panels pass by.
 constexpr int32_t kRowsPerTask = 16 * kTileRows;
@@ -55,6 +58,8 @@ PackedMatrix::PackedMatrix(const float* weight, int32_t outputs, int32_t inputs,
     case WeightKind::kInt8:
       int8_.resize(elements);
       scales_.resize(int64_t{num_panels_} * kPanelColumns);
+      activation_limit_ = static_cast<float>(std::min(
+          kActivationLimit, std::numeric_limits<int32_t>::max() / (kWeightLimit * inputs_)));
       break;
   }
   shared_pool()->run(num_panels_, [&](int32_t panel, int32_t) {
@@ -66,8 +71,8 @@ PackedMatrix::PackedMatrix(const float* weight, int32_t outputs, int32_t inputs,
       if (kind_ == WeightKind::kInt8) {
         float largest = 0.0f;
         for (int32_t k = 0; k < inputs_; ++k) largest = std::max(largest, std::fabs(row[k]));
-        const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-        scales_[output] = largest / 127.0f;
+        const float inverse = largest > 0.0f ? kWeightLimit / largest : 0.0f;
+        scales_[output] = largest / kWeightLimit;
         for (int32_t k = 0; k < inputs_; ++k) {
           int8_[start + int64_t{k / 2} * 2 * kPanelColumns + 2 * column + k % 2] =
               static_cast<int8_t>(std::nearbyint(row[k] * inverse));
@@ -107,6 +112,7 @@ void PackedMatrix::multiply(const float* input, int32_t num_rows, const float* b
       for (int32_t i = index * batch; i < std::min(num_rows, (index + 1) * batch); ++i) {
         inputs.scales[i] =
             inputs.kernels.quantize(input + int64_t{i} * inputs_, inputs_, depth_,
+                                    activation_limit_,
                                     inputs.quantized.data() + int64_t{i} * depth_);
       }
     });

@@ -17,11 +17,13 @@ enum class WeightKind { kFloat32, kBfloat16, kInt8 };
 // numbers stand in the order in which a kernel reads them. Immutable, so safe to share.
 //
 // kInt8: rounded to 8 bits, one scale for each output (largest magnitude / 127). The activations
-// are quantised in the same way for each token when they come in; sums are exact in 32 bits.
+// are rounded for each token when they come in, to 12 bits, or to as many as keep the sums exact
+// in 32 bits: the instructions take 16-bit operands anyway, and with 8 bits a small model answers
+// differently at every tenth token.
 class PackedMatrix {
  public:
   // Reads `weight` [outputs][inputs]. Throws std::invalid_argument for sizes below 1, or inputs
-  // above 65,536 (where 32 bits would no longer hold every sum).
+  // above 65,536.
   PackedMatrix(const float* weight, int32_t outputs, int32_t inputs, WeightKind kind);
 
   int32_t outputs() const { return outputs_; }
@@ -48,6 +50,7 @@ class PackedMatrix {
   std::vector<uint16_t> bfloat16_;
   std::vector<int8_t> int8_;
   std::vector<float> scales_;  // int8: of each output, padded to whole panels
+  float activation_limit_ = 0;  // int8: what the largest activation of a token becomes
 };
 
 }  // namespace pagemill

@@ -24,11 +24,11 @@ def numbers(*shape: int, seed: int = 0) -> F32:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def quantized(rows: F32) -> NDArray[np.float64]:
-    """Rounded to 8 bits for each row, as the kernels do it."""
-    scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
-    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
-    return np.rint(rows * inverse).astype(np.float64) * scale
+def quantized(rows: F32, limit: int) -> NDArray[np.float64]:
+    """Each row rounded so that its largest magnitude becomes `limit`, as the kernels do it."""
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    inverse = np.divide(np.float32(limit), largest, out=np.zeros_like(largest), where=largest > 0)
+    return np.rint(rows * inverse).astype(np.float64) * (largest / np.float32(limit))
 
 
 def multiply(
@@ -64,8 +64,14 @@ def test_float32_product(shape: tuple[int, int], num_rows: int) -> None:
 @pytest.mark.parametrize("num_rows", [1, 6, 13])
 def test_int8_product_is_exact_but_for_its_rounding(shape: tuple[int, int], num_rows: int) -> None:
     weight, rows = numbers(*shape), numbers(num_rows, shape[1], seed=1)
-    expected = quantized(rows) @ quantized(weight).T
+    expected = quantized(rows, 2047) @ quantized(weight, 127).T
     np.testing.assert_allclose(multiply(weight, rows, "int8"), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_int8_sums_of_many_inputs_stay_exact() -> None:
+    """All products at their largest and of one sign: the sum is nearly 2^31."""
+    weight, rows = np.ones((1, 65536), np.float32), np.ones((1, 65536), np.float32)
+    np.testing.assert_allclose(multiply(weight, rows, "int8"), [[65536]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_rows", [1, 13])
