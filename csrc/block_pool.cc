@@ -73,7 +73,7 @@ std::vector<BlockId> BlockPool::free_list() const {
 
 std::string BlockPool::check_integrity() const {
   const std::vector<BlockId> listed = free_list();
-  if (static_cast<int32_t>(listed.size()) != num_free_) return "free list length differs from num_free";
+  if (static_cast<int32_t>(listed.size()) != num_free_) return "num_free is wrong";
   std::vector<bool> seen(nodes_.size(), false);
   for (const BlockId block : listed) {
     if (seen[block]) return "block " + std::to_string(block) + " is twice in the free list";

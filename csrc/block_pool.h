@@ -26,6 +26,12 @@ class BlockPool {
   // contents must forget this block's. Requires num_free() > 0.
   BlockId allocate();
 
+  // The block that allocate() would hand out, or kNoBlock.
+  BlockId peek() const {
+    const BlockId block = nodes_.back().next;
+    return block == num_blocks() ? kNoBlock : block;
+  }
+
   // Adds an owner. A free block leaves the free list: its contents are wanted again.
   void acquire(BlockId block);
 

@@ -40,7 +40,8 @@ class PrefixPolicy final : public KeyedPolicy {
 
   // The last block before the tenant's own part, or else the first block.
   static uint64_t prefix(const Request& request) {
-    const size_t block_size = static_cast<size_t>(request.next_hash_at) / (request.hashes.size() + 1);
+    const size_t block_size =
+        static_cast<size_t>(request.next_hash_at) / (request.hashes.size() + 1);
     const size_t shared = static_cast<size_t>(request.salt_from) / block_size;
     const size_t last = shared == 0 ? 0 : std::min(shared, request.hashes.size()) - 1;
     return request.hashes[last].key;

@@ -42,6 +42,16 @@ class PrefixIndex {
   // Forgets a block; nothing happens when it isn't registered.
   void erase(BlockId block);
 
+  // Bring into the cache what insert() and erase() are about to touch.
+  void prefetch_insert(BlockId block, const BlockHash& hash) const {
+    __builtin_prefetch(&entries_[home(hash.key)], 1);
+    __builtin_prefetch(&hashes_[block], 1);
+    __builtin_prefetch(&tokens_[static_cast<size_t>(block) * block_size_], 1);
+  }
+  void prefetch_erase(BlockId block) const {
+    if (contains(block)) __builtin_prefetch(&entries_[home(hashes_[block].key)], 1);
+  }
+
   int32_t size() const { return size_; }
   std::string check_integrity() const;
 
@@ -52,7 +62,7 @@ class PrefixIndex {
   };
 
   size_t home(uint64_t key) const { return key & mask_; }
-  size_t probe(uint64_t key) const;  // the entry with this key, or the empty one that ends the probe
+  size_t probe(uint64_t key) const;  // the entry with this key, or the empty one after it
 
   int32_t block_size_;
   std::vector<Entry> entries_;  // power of two, at most half full

@@ -53,8 +53,10 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   for (int32_t i = 0; i < config.max_outstanding_plans + 1; ++i) {
     plans_.push_back(std::make_unique<Plan>(config));
   }
-  const int32_t most_passes = config.num_scheduler_steps;
-  outcome_.reserve(config.max_num_seqs, config.max_num_batched_tokens + config.max_num_seqs * most_passes);
+  // A step brings a token for each draft, and one for each pass.
+  const size_t most_tokens = static_cast<size_t>(config.max_num_batched_tokens) +
+                             static_cast<size_t>(config.max_num_seqs) * config.num_scheduler_steps;
+  outcome_.reserve(config.max_num_seqs, most_tokens);
 }
 
 Scheduler::~Scheduler() = default;
@@ -64,7 +66,9 @@ Refusal Scheduler::add(const Submission& submission) {
   require(submission.salt_from >= 0, "salt_from must not be negative");
   require(std::isfinite(submission.arrival), "arrival must be finite");
   require(!std::isnan(submission.deadline), "deadline must be a number");
-  for (const int32_t token : submission.token_ids) require(token >= 0, "negative token id");
+  int32_t lowest = 0;
+  for (const int32_t token : submission.token_ids) lowest = std::min(lowest, token);
+  require(lowest >= 0, "negative token id");
   for (const int32_t token : submission.stop_token_ids) require(token >= 0, "negative stop token");
 
   const auto refuse = [this](Refusal reason) {

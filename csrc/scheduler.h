@@ -143,7 +143,9 @@ class Scheduler {
     // Drafts and placeholders lie at or after `known`: they are never shown to others.
     const int32_t verified = std::min(request.computed, request.known);
     if (!config_.enable_prefix_caching) return;
-    if ((request.registered + 1) * config_.block_size <= verified) register_full_blocks(request, log);
+    if ((request.registered + 1) * config_.block_size <= verified) {
+      register_full_blocks(request, log);
+    }
   }
   void drop_block(BlockId block);
   // Whether the block that the request writes next has another owner.

@@ -26,6 +26,8 @@ BlockId Scheduler::take_block() {
     ++counters_.blocks_evicted;
     index_.erase(block);
   }
+  const BlockId next = pool_.peek();
+  if (next != kNoBlock) index_.prefetch_erase(next);
   return block;
 }
 
@@ -56,8 +58,13 @@ void Scheduler::drop_block(BlockId block) {
 
 void Scheduler::register_full_blocks(Request& request, std::vector<BlockId>* log) {
   const int32_t verified = std::min(request.computed, request.known);
-  while ((request.registered + 1) * config_.block_size <= verified) {
+  const int32_t end = verified / config_.block_size;
+  constexpr int32_t kAhead = 4;
+  while (request.registered < end) {
     const int32_t i = request.registered++;
+    if (i + kAhead < end) {
+      index_.prefetch_insert(request.blocks[i + kAhead], request.hashes[i + kAhead]);
+    }
     const BlockId block = request.blocks[i];
     if (index_.contains(block)) continue;
     const int32_t* tokens = request.tokens.data() + static_cast<size_t>(i) * config_.block_size;

@@ -138,13 +138,15 @@ void Scheduler::expire_leases(Plan& plan, double now) {
     const auto lease = leases_.find(request->client);
     if (lease != leases_.end() && now >= lease->second) left.push_back(request.get());
   }
-  std::sort(left.begin(), left.end(), [](const Request* a, const Request* b) { return a->id < b->id; });
+  std::sort(left.begin(), left.end(),
+            [](const Request* a, const Request* b) { return a->id < b->id; });
   for (Request* request : left) {
     plan.ended_ids.push_back(request->id);
     plan.ended_reasons.push_back(static_cast<int32_t>(Finish::kCancelled));
     end(*request, plan.ended_slots);
   }
-  counters_.leases_expired += std::erase_if(leases_, [now](const auto& l) { return now >= l.second; });
+  counters_.leases_expired +=
+      std::erase_if(leases_, [now](const auto& lease) { return now >= lease.second; });
   next_lease_ = std::numeric_limits<double>::infinity();
   for (const auto& [client, until] : leases_) next_lease_ = std::min(next_lease_, until);
 }

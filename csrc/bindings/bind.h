@@ -5,9 +5,8 @@
 
 namespace pagemill {
 
-// Weak, so that a build links whichever parts its sources hold; a part that is absent is skipped.
-void bind_scheduler(pybind11::module_& module) __attribute__((weak));
-void bind_grammar(pybind11::module_& module) __attribute__((weak));
-void bind_cpu(pybind11::module_& module) __attribute__((weak));
+void bind_scheduler(pybind11::module_& module);
+void bind_grammar(pybind11::module_& module);
+void bind_cpu(pybind11::module_& module);
 
 }  // namespace pagemill

@@ -2,7 +2,7 @@
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core: scheduler, constrained decoding, CPU kernels.";
-  if (pagemill::bind_scheduler != nullptr) pagemill::bind_scheduler(module);
-  if (pagemill::bind_grammar != nullptr) pagemill::bind_grammar(module);
-  if (pagemill::bind_cpu != nullptr) pagemill::bind_cpu(module);
+  pagemill::bind_scheduler(module);
+  pagemill::bind_grammar(module);
+  pagemill::bind_cpu(module);
 }

@@ -32,7 +32,8 @@ py::array view(const std::vector<T>& buffer, size_t size, py::handle owner) {
 // Identities such as a salt or a tenant may be any 64-bit number, signed or not.
 uint64_t bits_of(const py::int_& number) {
   const uint64_t bits = PyLong_AsUnsignedLongLongMask(number.ptr());
-  if (bits == std::numeric_limits<uint64_t>::max() && PyErr_Occurred()) throw py::error_already_set();
+  const bool suspect = bits == std::numeric_limits<uint64_t>::max();
+  if (suspect && PyErr_Occurred()) throw py::error_already_set();
   return bits;
 }
 
@@ -313,7 +314,8 @@ void bind_scheduler(py::module_& module) {
            py::kw_only(), py::arg("max_tokens"), py::arg("stop_token_ids") = py::tuple(),
            py::arg("priority") = 0, py::arg("salt") = 0, py::arg("salt_from") = 0,
            py::arg("tenant") = 0, py::arg("tag") = 0, py::arg("adapter") = 0,
-           py::arg("client") = 0, py::arg("arrival") = 0.0, py::arg("deadline") = never, py::arg("multi_step") = true)
+           py::arg("client") = 0, py::arg("arrival") = 0.0, py::arg("deadline") = never,
+           py::arg("multi_step") = true)
       .def("cancel", &Scheduler::cancel, py::arg("request_id"))
       .def(
           "fork",
