@@ -4,8 +4,9 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-# The default keeps gigabytes of GPU libraries out; for GPUs: --build-arg PIP_FLAGS=
-ARG PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# Without an index of CPU builds pip brings the build of torch for GPUs, which is gigabytes larger:
+# --build-arg PIP_FLAGS='--extra-index-url URL'
+ARG PIP_FLAGS=""
 COPY pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE ./
 COPY csrc csrc
 COPY engine engine

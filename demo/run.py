@@ -122,7 +122,9 @@ def main() -> None:
         redis = stack.enter_context(EmbeddedRedis())
         engine = stack.enter_context(EngineProcess(model=load_settings().model))
         settings = load_settings(redis_url=redis.url, engine_endpoint=engine.endpoint)
-        stack.enter_context(WorkerProcess(settings))
+        # Four slots: the bursts of the four schemas meet in the engine.
+        worker = WorkerProcess(settings, concurrency=4, options=["--pool", "threads"])
+        stack.enter_context(worker)
         api = Api(stack.enter_context(ApiProcess(settings)).url)
         accepted = api.submit(pages)
         wait_finished(api, accepted["id"], len(pages))

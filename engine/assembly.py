@@ -181,7 +181,7 @@ def _dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
 
     name = DTYPES[config.dtype]
     if name == "auto":
-        name = "fp32" if device.type == "cpu" else "bf16"
+        name = "bf16"
     return torch.float32 if name == "fp32" else torch.bfloat16
 
 

@@ -33,7 +33,7 @@ class EngineConfig:
     model: str = "smollm2-135m-instruct"  # name, folder, GGUF file, repository id; "fake": bytes
     executor: str = "auto"  # auto | cpu (C++ kernels) | torch (any device) | fake (no model)
     device: str = "auto"  # auto | cpu | cuda
-    dtype: str = "auto"  # auto (fp32 on the CPU, bf16 elsewhere) | fp32 | bf16
+    dtype: str = "auto"  # of the weights: auto (bf16) | fp32 | bf16
     quantization: str = "none"  # none | int8 (weights and products of the CPU executor)
     max_model_len: int = 0  # tokens of prompt and completion together
     max_num_seqs: int = 64  # requests in one step

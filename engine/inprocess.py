@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -65,7 +67,8 @@ class InProcessEngine:
         from .assembly import build_core
 
         set_thread_environment(config)
-        return cls(build_core(config))
+        # Its only client lives and dies with it, so silence says nothing.
+        return cls(build_core(replace(config, client_timeout_s=math.inf)))
 
     def generate(
         self,

@@ -140,7 +140,7 @@ def _refuse_unknown(keys: list[str], known: list[str], where: str) -> None:
             raise Refused(
                 Reason.INPUT_INVALID,
                 f"unknown setting {key} in {where}",
-                advice=nearest(key, known) or "pagemill config shows the names",
+                advice=nearest(key, known) or "known are " + ", ".join(sorted(known)),
             )
 
 

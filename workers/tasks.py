@@ -105,8 +105,9 @@ def drain() -> None:
             waiting = runtime.ledger.waiting()
             if not waiting:
                 return
-            if waiting > runtime.settings.burst_size:
-                # Another child of the pool may help; it rings the next one itself.
+            if waiting > 1:
+                # A burst is of one schema, so another slot of the pool may find work too; it
+                # rings the next one itself.
                 ring(app, runtime.redis, runtime.settings.queue)
             if runtime.runner().run_once():
                 pause = 0.01
