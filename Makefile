@@ -1,21 +1,25 @@
-# make demo | make test | make lint | make slow | make faults. Needs Python >= 3.11 and a C++20
+# make demo | make test | make lint | make slow | make faults | make soak. Needs Python >= 3.11 and a C++20
 # compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of CPU builds.
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
+# In the environment itself, so that a rebuild compiles only what changed.
+BUILD_TOOLS := cmake ninja pybind11 scikit-build-core
 INSTALLED := .venv/installed
 PACKAGES := engine extraction schemas workers
 SOURCES := $(shell find csrc $(PACKAGES) -type f -not -name '*.pyc')
 CHECKED := $(wildcard $(PACKAGES) tests demo benchmarks)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help install model demo test lint typecheck slow faults compose-check clean
+.PHONY: help install model demo test lint typecheck slow faults soak compose-check clean
 
 help:
 	@echo 'make demo           the whole line on sample pages, from nothing'
 	@echo 'make test           lint, types and the tests that take minutes'
 	@echo 'make slow           the tests that take longer'
 	@echo 'make faults         kill processes in the middle of bursts'
+	@echo 'make soak           a million random scheduler steps under sanitizers'
 	@echo 'make lint           ruff and mypy alone'
 	@echo 'make compose-check  check compose.yaml, if docker compose is here'
 
@@ -23,7 +27,8 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt CMakeLists.txt $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt '.[engine,test]'
+	$(PIP) $(BUILD_TOOLS)
+	$(PIP) --no-build-isolation '.[engine,test]'
 	touch $@
 
 model: $(INSTALLED)
@@ -47,6 +52,13 @@ slow: model
 
 faults: model
 	$(PYTEST) tests/faults
+
+soak:
+	mkdir -p build
+	$(CXX) -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover -Icsrc \
+	  tests/native/soak.cc csrc/block_pool.cc csrc/prefix_index.cc csrc/plan.cc csrc/policy*.cc \
+	  csrc/scheduler*.cc -o build/soak
+	build/soak 1000000
 
 compose-check:
 	@if docker compose version >/dev/null 2>&1; then \

@@ -79,9 +79,15 @@ ByteDfa ByteDfa::from_bytes(std::string_view table) {
   dfa.num_states_ = static_cast<int32_t>(num_states);
   dfa.num_classes_ = num_classes;
   dfa.start_ = static_cast<int32_t>(start);
+  std::vector<bool> inhabited(num_classes, false);
   for (uint8_t& byte_class : dfa.classes_) {
     byte_class = reader.u8();
     if (byte_class >= num_classes) refuse("byte class out of range");
+    inhabited[byte_class] = true;
+  }
+  // Its edges would count as ways to the end that no byte can go.
+  if (std::find(inhabited.begin(), inhabited.end(), false) != inhabited.end()) {
+    refuse("byte class without a byte");
   }
   for (uint32_t i = 0; i < num_ops; ++i) dfa.ops_.push_back(read_op(reader));
   const std::string_view finals = reader.take(num_states);

@@ -6,6 +6,7 @@ empty.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,11 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 import redis
 
 if TYPE_CHECKING:
     from pagemill.engine.store import ModelFiles
+
+# A change is judged by the same examples each time; new ones are looked for outside CI.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 
 @dataclass(frozen=True)
