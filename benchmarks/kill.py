@@ -25,11 +25,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pagemill import schemas
+from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import Settings
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import Lease, Ledger, connect
 from pagemill.extraction.stack import EmbeddedRedis, EngineProcess, WorkerProcess
-from pagemill.workers.runtime import open_ledger
 
 SCHEMA = {
     "type": "object",

@@ -7,12 +7,12 @@ import threading
 
 import structlog
 from celery import Celery
+from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import Settings
 from pagemill.extraction.ledger import ReapReport
 from pagemill.extraction.reason import Refused
 
 from .doorbell import ring
-from .runtime import open_ledger
 
 _log = structlog.get_logger(__name__)
 

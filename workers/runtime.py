@@ -1,4 +1,4 @@
-"""What tasks work with: Redis, ledger, tokenizer once per process, an engine client per thread.
+"""What tasks work with: ledger and tokenizer once per process, an engine client per thread.
 
 Made at first use, so after the fork; nothing here imports torch.
 """
@@ -11,9 +11,9 @@ from pagemill import schemas
 from pagemill.engine import store
 from pagemill.engine.client import EngineClient
 from pagemill.engine.tokenizer import Tokenizer
+from pagemill.extraction.assembly import make_extractor, open_ledger
 from pagemill.extraction.config import Settings, load_settings
 from pagemill.extraction.extractor import Extractor
-from pagemill.extraction.ledger import Ledger, LedgerLimits, connect
 from pagemill.extraction.pipeline import BurstRunner, worker_name
 
 from .engines import AnnouncedEngines
@@ -24,8 +24,8 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.redis = connect(settings.redis_url)
         self.ledger = open_ledger(settings)
+        self.redis = self.ledger.redis
         self.registry = schemas.SchemaRegistry(self.redis, settings.namespace)
         self._lock = threading.Lock()
         self._extractor: Extractor | None = None
@@ -64,24 +64,8 @@ class Runtime:
             if self._extractor is None:
                 info = engines.choose("").info
                 tokenizer = Tokenizer.load(store.resolve(self.settings.model).directory)
-                self._extractor = Extractor(
-                    tokenizer, model=info.model, max_model_len=info.max_model_len
-                )
+                self._extractor = make_extractor(self.settings, tokenizer, info)
             return self._extractor
-
-
-def open_ledger(settings: Settings) -> Ledger:
-    """Return a ledger with the limits that the settings name, on a connection of its own."""
-    return Ledger(
-        connect(settings.redis_url),
-        namespace=settings.namespace,
-        limits=LedgerLimits(
-            max_page_bytes=settings.max_page_bytes,
-            max_queued=settings.max_queued_pages,
-            max_attempts=settings.max_attempts,
-            retention_s=settings.result_ttl_s,
-        ),
-    )
 
 
 _runtime: Runtime | None = None

@@ -17,10 +17,10 @@ from pagemill.engine.store import resolve
 from pagemill.engine.tokenizer import Tokenizer
 from starlette.requests import Request
 
+from ..assembly import make_extractor, open_ledger
 from ..bound_schema import BoundSchema, bind
 from ..config import Settings
 from ..extractor import Extractor
-from ..ledger import Ledger, LedgerLimits, connect
 from .bell import Bell
 from .metrics import Metrics
 
@@ -42,17 +42,9 @@ class Services:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        redis = connect(settings.redis_url, timeout_s=_REDIS_TIMEOUT_S)
-        limits = LedgerLimits(
-            max_page_bytes=settings.max_page_bytes,
-            max_queued=settings.max_queued_pages,
-            max_attempts=settings.max_attempts,
-            retention_s=settings.result_ttl_s,
-        )
-        self.redis = redis
-        self.ledger = Ledger(redis, namespace=settings.namespace, limits=limits)
-        self.registry = schemas.SchemaRegistry(redis, settings.namespace)
-        self.bell = Bell(settings, redis)
+        self.ledger = open_ledger(settings, timeout_s=_REDIS_TIMEOUT_S)
+        self.registry = schemas.SchemaRegistry(self.ledger.redis, settings.namespace)
+        self.bell = Bell(settings, self.ledger.redis)
         self._engine: AsyncEngineClient | None = None
         self._extractor: Extractor | None = None
         self._tokenizer: Tokenizer | None = None
@@ -62,7 +54,7 @@ class Services:
         if self._engine is not None:
             await self._engine.close()
         await in_thread(self.bell.close)
-        self.redis.close()
+        self.ledger.redis.close()
 
     async def engine(self) -> AsyncEngineClient:
         """The client, connected at first use; EngineError(ENGINE_UNAVAILABLE)."""
@@ -86,9 +78,7 @@ class Services:
         """The extractor for the engine's model; EngineError when the engine is down."""
         if self._extractor is None:
             info = (await self.engine()).info
-            self._extractor = Extractor(
-                await self.tokenizer(), model=info.model, max_model_len=info.max_model_len
-            )
+            self._extractor = make_extractor(self.settings, await self.tokenizer(), info)
         return self._extractor
 
     async def bind(self, source: str | dict[str, Any]) -> BoundSchema:

@@ -13,12 +13,12 @@ from pagemill.engine import store
 from pagemill.engine.errors import EngineError
 from pagemill.engine.tokenizer import Tokenizer
 
+from ..assembly import make_extractor, open_ledger
 from ..bound_schema import bind
 from ..config import Settings
 from ..extractor import Extractor
 from ..inputs import BadInput, ReadPage
 from ..intake import fix_schema, parse_options
-from ..ledger import Ledger, LedgerLimits, connect
 from ..pipeline import BurstRunner, ConnectedEngine
 from ..record import ExtractOptions
 from ..stack import EmbeddedRedis
@@ -54,16 +54,12 @@ class LocalRun:
         self._stack = stack
         self._own_engine = own_engine
         self._quiet = quiet
-        url = settings.redis_url
         if own_redis:
             url = stack.enter_context(EmbeddedRedis(state)).url
-        redis = connect(url)
-        limits = LedgerLimits(
-            max_page_bytes=settings.max_page_bytes, max_attempts=settings.max_attempts
-        )
-        self._ledger = Ledger(redis, namespace=settings.namespace, limits=limits)
+            settings = settings.model_copy(update={"redis_url": url})
+        self._ledger = open_ledger(settings)
         self._ledger.ping()
-        self._registry = schemas.SchemaRegistry(redis, settings.namespace)
+        self._registry = schemas.SchemaRegistry(self._ledger.redis, settings.namespace)
         self._stop = threading.Event()
         self._failure: Exception | None = None
 
@@ -110,7 +106,7 @@ class LocalRun:
                 raise self._failure
             more = more and batch.fill(pages, limit)
             batch.collect()
-            progress.update(batch.tally, batch.pending)
+            progress.update(batch.tally)
             if not more and batch.pending == 0:
                 return
             polls += 1
@@ -128,9 +124,7 @@ class LocalRun:
 
     def _start_runners(self, keeper: EngineKeeper, tokenizer: Tokenizer) -> None:
         client = keeper.connect()
-        extractor = Extractor(
-            tokenizer, model=client.info.model, max_model_len=client.info.max_model_len
-        )
+        extractor = make_extractor(self._settings, tokenizer, client.info)
         client.close()
         runners = [
             threading.Thread(target=self._work, args=(extractor, keeper), daemon=True)
@@ -149,6 +143,7 @@ class LocalRun:
             self._registry,
             burst_size=self._settings.burst_size,
             lease_s=self._settings.lease_s,
+            tries=self._settings.max_attempts,
         )
         try:
             while not self._stop.is_set():

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.status import Status
 
 from .console import stderr
-
-
-class Counted(Protocol):
-    """What is shown."""
-
-    pages: int
-    done: int
-    failed: int
+from .local_batch import Tally
 
 
 class Progress:
@@ -28,7 +21,7 @@ class Progress:
             self._status = stderr.status("starting")
         self._started = time.monotonic()
 
-    def update(self, tally: Counted, pending: int) -> None:
+    def update(self, tally: Tally) -> None:
         if self._status is None:
             return
         finished = tally.done + tally.failed

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import pytest
 from pagemill import schemas
 from pagemill.engine.store import ModelFiles
+from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import Settings
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import Ledger, PageSubmission, connect
 from pagemill.extraction.reason import Reason, Refused
 from pagemill.extraction.stack import EmbeddedRedis, EngineProcess, WorkerProcess
-from pagemill.workers.runtime import open_ledger
 
 SCHEMA = {
     "type": "object",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from celery import chord, group
+from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import connect
 from pagemill.schemas import SchemaRegistry
-from pagemill.workers.runtime import open_ledger
 
 if TYPE_CHECKING:
     from .conftest import Crawler

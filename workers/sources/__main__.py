@@ -11,14 +11,13 @@ from collections.abc import Sequence
 import msgspec
 from pagemill import schemas
 from pagemill.extraction import logs
+from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import load_settings
 from pagemill.extraction.intake import fix_schema, parse_options
-from pagemill.extraction.ledger import connect
 from pagemill.extraction.reason import Refused
 
 from ..app import app
 from ..doorbell import ring
-from ..runtime import open_ledger
 from .files import FileSource
 from .pump import Source, pump
 from .redis_hash import RedisHashSource
@@ -41,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings()
         logs.configure(settings.log_level, settings.log_format)
-        redis = connect(settings.redis_url)
+        ledger = open_ledger(settings)
+        redis = ledger.redis
         source: Source
         if given.kind == "list":
             source = RedisListSource(
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             source = FileSource(given.source, max_page_bytes=settings.max_page_bytes)
         report = pump(
             source,
-            open_ledger(settings),
+            ledger,
             schema=fix_schema(schemas.SchemaRegistry(redis, settings.namespace), given.schema),
             model=settings.model,
             options=parse_options({"max_tokens": settings.max_tokens}),

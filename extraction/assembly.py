@@ -1,0 +1,35 @@
+"""The parts that the command line, the API and the workers are all made of, by the settings."""
+
+from __future__ import annotations
+
+from pagemill.engine.protocol import Welcome
+from pagemill.engine.tokenizer import Tokenizer
+
+from .config import Settings
+from .extractor import Extractor
+from .ledger import Ledger, LedgerLimits, connect
+from .page import PageLimits
+
+
+def open_ledger(settings: Settings, *, timeout_s: float = 10.0) -> Ledger:
+    """Return a ledger with the limits that the settings name, on a connection of its own."""
+    return Ledger(
+        connect(settings.redis_url, timeout_s=timeout_s),
+        namespace=settings.namespace,
+        limits=LedgerLimits(
+            max_page_bytes=settings.max_page_bytes,
+            max_queued=settings.max_queued_pages,
+            max_attempts=settings.max_attempts,
+            retention_s=settings.result_ttl_s,
+        ),
+    )
+
+
+def make_extractor(settings: Settings, tokenizer: Tokenizer, engine: Welcome) -> Extractor:
+    """Return the extractor for an engine that has introduced itself."""
+    return Extractor(
+        tokenizer,
+        model=engine.model,
+        max_model_len=engine.max_model_len,
+        limits=PageLimits(max_bytes=settings.max_page_bytes),
+    )
