@@ -103,12 +103,6 @@ class Settings(BaseSettings):
         values = self.model_dump(mode="json", exclude_unset=True)
         return {PREFIX + k.upper(): str(v) for k, v in values.items() if v is not None}
 
-    def redacted(self) -> dict[str, Any]:
-        """The settings as they may be shown: without the password of an URL."""
-        values = self.model_dump(mode="json")
-        values["redis_url"] = redact_url(self.redis_url)
-        return values
-
 
 def _database(query: str) -> str:
     for item in query.split("&"):
@@ -161,8 +155,12 @@ def load_settings(**overrides: Any) -> Settings:
         _refuse_unknown(list(content), list(Settings.model_fields), path)
     chosen = {key: value for key, value in overrides.items() if value is not None}
     try:
-        return Settings(**chosen)
+        settings = Settings(**chosen)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         raise Refused(Reason.INPUT_INVALID, f"setting {name}: {first['msg']}") from None
+    if settings.cache is not None:
+        # `engine` and `schemas` know no settings: they read this variable, wherever it was set.
+        os.environ[PREFIX + "CACHE"] = str(settings.cache)
+    return settings

@@ -134,7 +134,7 @@ def _submit(
     interactive: bool,
 ) -> list[Submitted]:
     limit = runtime.settings.max_page_bytes
-    encoded = parse_options(options)
+    encoded = parse_options({"max_tokens": runtime.settings.max_tokens, **options})
     fixed: dict[str, str] = {}
 
     def version(own: str | None) -> str:

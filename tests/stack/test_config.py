@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pagemill.engine import store
 from pagemill.extraction.config import Settings, load_settings, redact_url
 from pagemill.extraction.reason import Reason, Refused
 
@@ -96,8 +97,19 @@ def test_a_child_reads_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> Non
     assert load_settings() == settings
 
 
+def test_a_files_cache_reaches_those_who_know_no_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "pagemill.toml"
+    file.write_text(f'cache = "{tmp_path}/models"\n')
+    monkeypatch.setenv("PAGEMILL_CACHE", "unset again below, and restored afterwards")
+    monkeypatch.delenv("PAGEMILL_CACHE")
+    monkeypatch.setenv("PAGEMILL_CONFIG", str(file))
+    load_settings()
+    assert store.cache_directory() == tmp_path / "models"
+
+
 def test_no_password_is_shown() -> None:
-    settings = Settings(redis_url="redis://user:secret@host:6379/0")
-    assert "secret" not in str(settings.redacted())
+    assert redact_url("redis://user:secret@host:6379/0") == "redis://user:***@host:6379/0"
     assert redact_url("redis://:secret@host/0") == "redis://:***@host/0"
     assert redact_url("unix:///run/s.sock") == "unix:///run/s.sock"
