@@ -6,7 +6,6 @@ Decoding already keeps a record inside its schema's language; this check is made
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -22,8 +21,6 @@ from .pattern import Pattern
 from .walk import escape, subschemas
 
 MAX_ERRORS = 20
-
-_NOT_ASCII = re.compile(r"[^\x00-\x7F]+")
 
 # What jsonschema calls for a keyword: (validator, the keyword's value, instance, schema).
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]

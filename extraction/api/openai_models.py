@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from .models import Strict
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
-
-
-class TextPart(_Strict):
+class TextPart(Strict):
     type: Literal["text"]
     text: str
 
 
-class Message(_Strict):
+class Message(Strict):
     role: Literal["system", "user", "assistant"]
     content: str | list[TextPart]
     name: str | None = None
@@ -32,21 +30,21 @@ class Message(_Strict):
         return {"role": self.role, "content": "".join(part.text for part in self.content)}
 
 
-class JsonSchemaFormat(_Strict):
+class JsonSchemaFormat(Strict):
     name: str = ""
     description: str | None = None
     strict: bool | None = None
     schema_: dict[str, Any] = Field(alias="schema")
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(Strict):
     """`json_object` is refused: an automaton needs to know which object."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
 
 
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool | None = None
 
@@ -54,7 +52,7 @@ class StreamOptions(_Strict):
 _Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class ChatRequest(_Strict):
+class ChatRequest(Strict):
     model: str
     messages: list[Message] = Field(min_length=1, max_length=256)
     max_tokens: int | None = Field(default=None, ge=1)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..reason import Reason, Refused
 from .console import say, stdout
+from .exit_status import ExitStatus
 from .options import RedisUrl
 
 app = typer.Typer(help="Look up, check and register schemas.", no_args_is_help=True)
@@ -91,7 +92,7 @@ def lint(source: Source, redis_url: RedisUrl = None, as_json: AsJson = False) ->
         else:
             typer.echo(f"{warning.pointer or '/'}: {warning.message} [{warning.code}]")
     if found:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitStatus.SOME_FAILED)
 
 
 @app.command("compile")

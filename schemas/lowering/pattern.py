@@ -56,7 +56,6 @@ class Edge:
 
 Node = Chars | Cat | Or | Repeat | Edge
 
-EMPTY = Cat(())
 ANYTHING = Repeat(Chars(charset.ANY), 0, None)
 _DOT = charset.complement(charset.LINE_END)
 _CLASSES = {
