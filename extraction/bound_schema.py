@@ -10,6 +10,7 @@ from typing import Any
 
 from pagemill import schemas
 
+from .null_words import null_words
 from .prompt import SchemaPrompt
 
 _CACHE_SIZE = 64
@@ -21,6 +22,7 @@ class BoundSchema:
 
     `ref` is name@version for a registered schema, else the schema's hash. `grammar.hash` names
     the table that the engine gets. `prompt` is the part of the prompt that all its pages share.
+    `null_words` stand for null in its records.
     """
 
     ref: str
@@ -31,6 +33,7 @@ class BoundSchema:
     grammar: schemas.CompiledSchema
     validator: schemas.Validator
     prompt: SchemaPrompt = field(repr=False)
+    null_words: frozenset[str] = field(repr=False)
 
 
 _cache: OrderedDict[tuple[str, str], BoundSchema] = OrderedDict()
@@ -66,6 +69,7 @@ def bind(source: Any) -> BoundSchema:
         grammar=grammar,
         validator=schemas.Validator(schema),
         prompt=SchemaPrompt.of(schema, name=name),
+        null_words=null_words(schema),
     )
     with _lock:
         _cache[key] = bound

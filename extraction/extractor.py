@@ -17,7 +17,7 @@ from pagemill.engine.client import Engine
 from pagemill.engine.protocol import Output, Request, SamplingParams
 from pagemill.engine.tokenizer import Tokenizer
 
-from . import grounding, prompt
+from . import grounding, null_words, prompt
 from .bound_schema import BoundSchema
 from .page import Page, PageLimits, read
 from .reason import Reason, Refused
@@ -28,26 +28,6 @@ from .record import (
     Result,
     Timings,
     TokenUsage,
-)
-
-# What models write where a page says nothing; null says it better.
-_NULL_WORDS = frozenset(
-    {
-        "",
-        "-",
-        "--",
-        "n/a",
-        "na",
-        "n.a.",
-        "nil",
-        "none",
-        "not available",
-        "not provided",
-        "not specified",
-        "null",
-        "undefined",
-        "unknown",
-    }
 )
 
 
@@ -108,8 +88,14 @@ class Extractor:
                 metadata=options.metadata,
             )
         except Refused as refusal:
-            timings = Timings(read_s=_since(started))
-            return self._failed(page, schema, refusal.reason, str(refusal), timings=timings)
+            return Result.failed(
+                page,
+                refusal.reason,
+                str(refusal),
+                schema=schema.ref,
+                model=self.model,
+                timings=Timings(read_s=_since(started)),
+            )
         request = Request(
             request_id=uuid.uuid4().hex,
             token_ids=built.token_ids.astype("<i4").tobytes(),
@@ -225,7 +211,7 @@ class Extractor:
                 )
             return None, Problem(Reason.RECORD_INVALID, "the engine's answer is not JSON")
         validator = prepared.schema.validator
-        cleaned = _without_null_words(record)
+        cleaned = null_words.without(record, prepared.schema.null_words)
         if cleaned != record and not validator.errors(cleaned):
             return cleaned, None
         errors = validator.errors(record)
@@ -234,19 +220,6 @@ class Extractor:
                 Reason.RECORD_INVALID, "the record breaks its schema: " + "; ".join(errors[:3])
             )
         return record, None
-
-    def _failed(
-        self,
-        page: PageInput,
-        schema: BoundSchema,
-        reason: Reason,
-        message: str,
-        *,
-        timings: Timings,
-    ) -> Result:
-        return Result.failed(
-            page, reason, message, schema=schema.ref, model=self.model, timings=timings
-        )
 
 
 def grammars(prepared: Iterable[Prepared]) -> dict[str, bytes]:
@@ -261,17 +234,6 @@ def _engine_problem(last: Output) -> Problem:
     except ValueError:
         reason = default.get(last.finish or "", Reason.ENGINE_ERROR)
     return Problem(reason, last.message or f"the engine ended the request: {reason.value}")
-
-
-def _without_null_words(value: Any) -> Any:
-    """Return the record with null in place of strings that say there is nothing."""
-    if isinstance(value, str):
-        return None if value.strip().lower() in _NULL_WORDS else value
-    if isinstance(value, dict):
-        return {key: _without_null_words(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_null_words(item) for item in value]
-    return value
 
 
 def _since(started: float) -> float:

@@ -150,6 +150,22 @@ def test_null_words_stay_where_null_is_not_allowed(
     assert result.record == {"name": "Unknown", "price": None, "note": "x"}
 
 
+def test_a_word_that_the_schema_uses_is_an_answer(extractor: Extractor) -> None:
+    schema = bind(
+        {
+            "type": "object",
+            "properties": {
+                "origin": {"enum": ["home", "Unknown", None]},
+                "note": {"type": ["string", "null"], "maxLength": 40},
+            },
+            "required": ["origin", "note"],
+            "additionalProperties": False,
+        }
+    )
+    result = one(extractor, schema, '{"origin":"Unknown","note":"n/a"}')
+    assert result.record == {"origin": "Unknown", "note": None}
+
+
 @pytest.mark.parametrize(
     ("answer", "finish", "reason"),
     [
