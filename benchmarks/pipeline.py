@@ -45,6 +45,7 @@ from pagemill.engine.protocol import (
 )
 from pagemill.engine.tokenizer import Tokenizer
 from pagemill.extraction import logs
+from pagemill.extraction.engine_source import FixedEngine
 from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import Ledger, LedgerLimits, PageSubmission, connect
@@ -131,7 +132,9 @@ def ledger_path(url: str, count: int, page_bytes: int) -> dict[str, Any]:
     registry = schemas.SchemaRegistry(plain, "bench")
     schema = fix_schema(registry, SCHEMA)
     extractor: Any = InstantExtractor()
-    runner = BurstRunner(ledger, extractor, NoEngine(), registry, "bench", burst_size=64)
+    runner = BurstRunner(
+        ledger, extractor, FixedEngine(NoEngine()), registry, "bench", burst_size=64
+    )
     ledger.submit(pages(0, 64, schema, page_bytes))
     runner.run_once()  # compiles the schema, loads the scripts
     work = pages(64, count, schema, page_bytes)
@@ -172,7 +175,9 @@ def cleaning_path(url: str, endpoint: str, count: int, page_bytes: int) -> dict[
         extractor = Extractor(
             tokenizer, model=engine.info.model, max_model_len=engine.info.max_model_len
         )
-        runner = BurstRunner(ledger, extractor, engine, registry, "bench", burst_size=64)
+        runner = BurstRunner(
+            ledger, extractor, FixedEngine(engine), registry, "bench", burst_size=64
+        )
         ledger.submit(pages(0, 8, schema, page_bytes))
         runner.run_once()
         started = time.perf_counter()

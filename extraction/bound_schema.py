@@ -11,7 +11,7 @@ from typing import Any
 from pagemill import schemas
 
 from .null_words import null_words
-from .prompt import SchemaPrompt
+from .schema_prompt import SchemaPrompt
 
 _CACHE_SIZE = 64
 

@@ -18,10 +18,10 @@ from pagemill.engine.errors import EngineError, EngineReason
 from pagemill.schemas import SchemaCatalog, SchemaRefused
 
 from .bound_schema import BoundSchema, bind
-from .engine_source import ConnectedEngine, EngineSource, FixedEngine
+from .engine_source import EngineSource
 from .extractor import Extractor
 from .heartbeat import Heartbeat
-from .ledger import BatchRecord, Lease, Ledger, Release, redis_errors
+from .ledger import Lease, Ledger, Release, redis_errors
 from .reason import Reason, Refused
 from .record import ExtractOptions, PageInput, Result
 
@@ -41,15 +41,15 @@ _BLAMELESS = frozenset(
 class BurstRunner:
     """Runs bursts for one worker; not thread-safe (a thread has its own, with its own engine).
 
-    `engine` is an Engine or an EngineSource. `tries` is how often a page is tried whose failure
-    says something about the moment rather than about the page.
+    `tries` is how often a page is tried whose failure says something about the moment rather than
+    about the page.
     """
 
     def __init__(
         self,
         ledger: Ledger,
         extractor: Extractor,
-        engine: Engine | EngineSource,
+        engines: EngineSource,
         registry: SchemaCatalog,
         worker: str | None = None,
         *,
@@ -59,11 +59,9 @@ class BurstRunner:
     ) -> None:
         self._ledger = ledger
         self._extractor = extractor
-        self._engines: EngineSource = (
-            FixedEngine(engine) if hasattr(engine, "generate") else engine  # type: ignore[arg-type]
-        )
+        self._engines = engines
         self._registry = registry
-        self._worker = worker or worker_name()
+        self._worker = worker or _worker_name()
         self._burst_size = burst_size
         self._lease_s = lease_s
         self._tries = tries
@@ -186,32 +184,9 @@ class BurstRunner:
             _log.warning("release_failed", pages=len(leases), reason=refused.reason)
 
 
-def worker_name() -> str:
+def _worker_name() -> str:
     """Return a name for this worker: host, process, thread."""
     return f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
-
-
-def record_line(record: BatchRecord) -> bytes:
-    """Return the JSON line of a finished page, under the submitter's id; of dead pages too."""
-    return batch_result(record).to_json_line()
-
-
-def batch_result(record: BatchRecord) -> Result:
-    """Return the result of a finished page under the submitter's id.
-
-    A dead page has a failed result, whose message tells of its last error.
-    """
-    if record.result is not None:
-        result = Result.from_json_line(record.result)
-        return msgspec.structs.replace(result, id=record.client_id, url=record.url)
-    reason, message = Reason.RECORD_EXPIRED, "the record is gone"
-    if record.error is not None:
-        message = record.error.message
-        if record.state == "dead":
-            reason = Reason.ATTEMPTS_EXHAUSTED
-            message = f"given up; the last of its errors is {record.error.reason}: {message}"
-    page = PageInput(id=record.client_id, body=b"", url=record.url)
-    return Result.failed(page, reason, message, schema=record.schema, model=record.model)
 
 
 def _input(lease: Lease) -> PageInput:
@@ -233,14 +208,3 @@ def _options(encoded: bytes) -> ExtractOptions:
 
 def _failed(lease: Lease, reason: Reason, message: str) -> Result:
     return Result.failed(_input(lease), reason, message, schema=lease.schema, model=lease.model)
-
-
-__all__ = [
-    "BurstRunner",
-    "ConnectedEngine",
-    "EngineSource",
-    "FixedEngine",
-    "batch_result",
-    "record_line",
-    "worker_name",
-]

@@ -127,7 +127,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The answer for one page: a valid record (`done`) or the reason why there is none.
 
     `schema` is name@version, or the schema's hash when it has no name. `page_cut` says that the
-    page was longer than its share of the prompt and its end was left out.
+    page was longer than its share of the prompt, and that some of it was left out.
     """
 
     id: str

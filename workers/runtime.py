@@ -14,7 +14,7 @@ from pagemill.engine.tokenizer import Tokenizer
 from pagemill.extraction.assembly import make_extractor, open_ledger
 from pagemill.extraction.config import Settings, load_settings
 from pagemill.extraction.extractor import Extractor
-from pagemill.extraction.pipeline import BurstRunner, worker_name
+from pagemill.extraction.pipeline import BurstRunner
 
 from .engines import AnnouncedEngines
 
@@ -46,7 +46,6 @@ class Runtime:
                 self._shared_extractor(engines),
                 engines,
                 self.registry,
-                worker_name(),
                 burst_size=self.settings.burst_size,
                 lease_s=self.settings.lease_s,
                 tries=self.settings.max_attempts,

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import structlog
 from pagemill.engine.errors import EngineError
+from pagemill.extraction.finished import batch_result
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import TERMINAL, BatchRecord, PageStatus, Submitted
-from pagemill.extraction.pipeline import batch_result
 from pagemill.extraction.reason import Reason, Refused
 from pagemill.extraction.record import PageInput, Result
 from pagemill.schemas import SchemaRefused

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
+from ..finished import record_line
 from ..inputs import BadInput, ReadPage, line_limit, page_of_line, parse_line
 from ..ledger import BatchStatus
-from ..pipeline import record_line
 from ..reason import Reason, Refused
 from .batch_intake import BatchIntake
 from .models import BatchAccepted, BatchProgress, BatchQuery, BatchRequest

@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 from pagemill import schemas
 
+from ..finished import batch_result
 from ..inputs import BadInput, ReadPage
 from ..intake import fix_schema, submission
 from ..ledger import Ledger, PageSubmission
-from ..pipeline import batch_result
 from ..reason import Reason, Refused
 from ..record import PageInput, Result
 

@@ -16,10 +16,11 @@ from pagemill.engine.tokenizer import Tokenizer
 from ..assembly import make_extractor, open_ledger
 from ..bound_schema import bind
 from ..config import Settings
+from ..engine_source import ConnectedEngine
 from ..extractor import Extractor
 from ..inputs import BadInput, ReadPage
 from ..intake import fix_schema, parse_options
-from ..pipeline import BurstRunner, ConnectedEngine
+from ..pipeline import BurstRunner
 from ..record import ExtractOptions
 from ..stack import EmbeddedRedis
 from .console import say

@@ -13,10 +13,12 @@ from pagemill.engine.errors import EngineError, EngineReason
 from pagemill.engine.protocol import EngineStats, Output, Request, Usage, Welcome
 from pagemill.engine.store import ModelFiles
 from pagemill.engine.tokenizer import Tokenizer
+from pagemill.extraction.engine_source import FixedEngine
 from pagemill.extraction.extractor import Extractor
+from pagemill.extraction.finished import batch_result, record_line
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import Ledger, PageSubmission
-from pagemill.extraction.pipeline import BurstRunner, batch_result, record_line
+from pagemill.extraction.pipeline import BurstRunner
 from pagemill.extraction.reason import Reason
 
 pytestmark = pytest.mark.model
@@ -93,7 +95,13 @@ class Bench:
         self.engine = ScriptedEngine(tokenizer, script)
         extractor = Extractor(tokenizer, model="scripted", max_model_len=4096)
         self.runner = BurstRunner(
-            self.ledger, extractor, self.engine, self.registry, "w", burst_size=6, lease_s=1.0
+            self.ledger,
+            extractor,
+            FixedEngine(self.engine),
+            self.registry,
+            "w",
+            burst_size=6,
+            lease_s=1.0,
         )
 
     def pages(self, count: int, **changes: str) -> list[PageSubmission]:

@@ -7,8 +7,9 @@ import pytest
 from pagemill import schemas
 from pagemill.engine.tokenizer import Tokenizer
 from pagemill.extraction.page import Page, read
-from pagemill.extraction.prompt import Prompt, SchemaPrompt, build
+from pagemill.extraction.prompt import Prompt, build
 from pagemill.extraction.reason import Reason, Refused
+from pagemill.extraction.schema_prompt import SchemaPrompt
 
 PRODUCT = SchemaPrompt.of(schemas.library.get("product"))
 
