@@ -14,25 +14,17 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
 from .config import EngineConfig, add_arguments, from_arguments, set_thread_environment
-from .endpoint import claim
+from .endpoint import claim, default_endpoint
 from .errors import EngineError
 from .server import EngineServer
 from .step_loop import StepLoop
 
 EXIT_REFUSED = 2
 EXIT_BROKEN = 70
-
-
-def default_endpoint() -> str:
-    """A socket in a folder of the user's own."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/pagemill-{os.geteuid()}"
-    return f"ipc://{Path(base) / 'pagemill' / 'engine.sock'}"
 
 
 def _say(event: str, **details: object) -> None:

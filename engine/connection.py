@@ -149,7 +149,7 @@ class Connection:
         except (BlockingIOError, OSError):
             pass  # Full: a wake-up is due anyhow. Closed: nobody is left to wake.
 
-    # --- the thread ---------------------------------------------------------------------------
+    # From here on: the thread.
 
     def _run(self) -> None:
         error = unavailable("the connection was closed")

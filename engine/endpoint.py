@@ -8,6 +8,7 @@ import ipaddress
 import os
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,18 @@ from .errors import EngineError, EngineReason
 
 def _refused(message: str) -> EngineError:
     return EngineError(EngineReason.CONFIG_INVALID, message)
+
+
+def default_endpoint() -> str:
+    """A socket in a folder of the user's own.
+
+    `pagemill` in $XDG_RUNTIME_DIR, else `/tmp/pagemill-UID`: directly below a folder whose sticky
+    bit keeps others from moving it away.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return f"ipc://{runtime}/pagemill/engine.sock"
+    return f"ipc://{tempfile.gettempdir()}/pagemill-{os.geteuid()}/engine.sock"
 
 
 @contextlib.contextmanager

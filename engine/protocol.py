@@ -51,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: str = ""
 
 
-# --- client -> core ---------------------------------------------------------------------------
+# From client to core.
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -84,7 +84,7 @@ class Ping(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     nonce: int
 
 
-# --- core -> client ---------------------------------------------------------------------------
+# From core to client.
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from pagemill.engine.endpoint import default_endpoint
 from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -29,12 +29,6 @@ PREFIX = "PAGEMILL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 
-def runtime_dir() -> Path:
-    """The folder of sockets: `pagemill` in $XDG_RUNTIME_DIR, else in `/tmp/pagemill-UID`."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base or f"{tempfile.gettempdir()}/pagemill-{os.geteuid()}") / "pagemill"
-
-
 class Settings(BaseSettings):
     """What a process has to know; made once at its start by `load_settings()`."""
 
@@ -47,7 +41,7 @@ class Settings(BaseSettings):
     )
     namespace: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     engine_endpoint: str = Field(
-        default_factory=lambda: f"ipc://{runtime_dir()}/engine.sock",
+        default_factory=default_endpoint,
         description="ZeroMQ endpoint of the engine: ipc:///path or tcp://127.0.0.1:PORT",
     )
     engine_timeout_s: float = Field(default=60.0, gt=0, description="Silence that means it's gone")
