@@ -106,19 +106,22 @@ def test_hashes(redis_client: redis.Redis) -> None:
     redis_client.hset("page:2", mapping={"url": "https://a.example/2", "body": zlib.compress(b"2")})
     redis_client.hset("page:3", mapping={"url": "https://a.example/3"})
     redis_client.set("page:4", "a string")
+    redis_client.hset("page:5", mapping={"body": b"x" * (LIMIT + 1)})
     ledger = Ledger(redis_client)
     source = RedisHashSource(redis_client, "page:*", max_page_bytes=LIMIT)
-    assert run(source, ledger) == PumpReport(submitted=2, rejected=1)
+    assert run(source, ledger) == PumpReport(submitted=2, rejected=2)
     assert {lease.body for lease in leased(ledger).values()} == {b"<p>1", b"2"}
     assert run(source, ledger).known == 2
 
 
 def test_files(redis_client: redis.Redis, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_bytes(b"<p>a")
-    (tmp_path / "b.ndjson").write_text('{"id":"b1","url":"https://b.example/","html":"<p>b"}\n{\n')
+    (tmp_path / "b.ndjson").write_text(
+        '{"id":"b1","url":"https://b.example/","html":"<p>b"}\n{\n{"html":"c","schema":"article"}\n'
+    )
     ledger = Ledger(redis_client)
     source = FileSource([str(tmp_path)], max_page_bytes=LIMIT)
-    assert run(source, ledger) == PumpReport(submitted=2, rejected=1)
+    assert run(source, ledger) == PumpReport(submitted=2, rejected=2)
     assert {lease.body for lease in ledger.claim("w", 9)} == {b"<p>a", b"<p>b"}
 
 
@@ -128,6 +131,14 @@ def test_bodies_are_unpacked_within_their_bound(pack: Any) -> None:
     with pytest.raises(Refused) as refused:
         decode_body(pack(b"\0" * 10_000_000), 400)
     assert refused.value.reason == Reason.PAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress, zstandard.compress])
+def test_a_body_that_is_cut_off_is_damaged(pack: Any) -> None:
+    packed = pack(bytes(range(256)))
+    with pytest.raises(Refused) as refused:
+        decode_body(packed[:-8], 400)
+    assert refused.value.reason == Reason.BODY_ENCODING_INVALID
 
 
 def test_damaged_bodies_and_field_maps_are_refused() -> None:

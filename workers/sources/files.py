@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pagemill.extraction.inputs import ReadPage, read_pages
+from pagemill.extraction.inputs import BadInput, read_pages
+from pagemill.extraction.reason import Reason
 
 from .pump import SourcedPage
 
 
 class FileSource:
-    """Pages of files, once each. What a file's line says of a schema is not looked at."""
+    """Pages of files, once each. A line that names a schema is refused: one goes for all."""
 
     def __init__(self, paths: Sequence[str], *, max_page_bytes: int) -> None:
         self._paths = paths
@@ -21,7 +22,13 @@ class FileSource:
     def pages(self) -> Iterator[SourcedPage | None]:
         found = read_pages(self._paths, stdin=sys.stdin.buffer, max_page_bytes=self._max_page_bytes)
         for item in found:
-            yield SourcedPage(item.page if isinstance(item, ReadPage) else item)
+            if isinstance(item, BadInput):
+                yield SourcedPage(item)
+            elif item.schema is not None:
+                message = "a source's pages have one schema: leave the line's out"
+                yield SourcedPage(BadInput(item.id, item.page.url, Reason.INPUT_INVALID, message))
+            else:
+                yield SourcedPage(item.page)
 
     def kept(self, handles: Sequence[Any]) -> None:
         """Files stay as they are; reading them again changes nothing."""

@@ -35,11 +35,15 @@ class RedisHashSource:
         """Hashes belong to the crawler."""
 
     def _page(self, key: bytes) -> PageInput | BadInput:
+        name = key.decode("utf-8", "replace")
+        for field in ("body", "html"):
+            if self._redis.hstrlen(cast(str, key), field) > self._max_page_bytes:
+                why = f"{field} has over {self._max_page_bytes} bytes"
+                return BadInput(name, None, Reason.PAGE_TOO_LARGE, why)
         values = self._redis.hmget(
             cast(str, key), ["url", "body", "html", "content_type", "encoding"]
         )
         url, body, html, content_type, encoding = cast("list[bytes | None]", values)
-        name = key.decode("utf-8", "replace")
         page_url = _text(url)
         content = body if body is not None else html
         if content is None:
