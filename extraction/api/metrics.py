@@ -100,7 +100,11 @@ def _ledger(depth: QueueDepth | None) -> Iterator[Metric]:
     yield _gauge("ledger_up", "1 when Redis serves the ledger", depth is not None)
     if depth is None:
         return
-    pages = GaugeMetricFamily("pagemill_pages", "Pages in the ledger by state", labels=["state"])
+    pages = GaugeMetricFamily(
+        "pagemill_pages",
+        "Pages queued and leased now; done, failed and dead ever",
+        labels=["state"],
+    )
     for state in ("queued", "leased", "done", "failed", "dead"):
         pages.add_metric([state], getattr(depth, state))
     yield pages

@@ -75,6 +75,10 @@ def _page_of(asked: ExtractRequest, limit: int) -> PageInput:
     if asked.text is not None:
         if asked.html is not None or asked.body is not None:
             refuse(Reason.REQUEST_INVALID, "give one of html, text and body")
+        if (asked.body_encoding, asked.content_type, asked.encoding) != (None, None, None):
+            refuse(
+                Reason.REQUEST_INVALID, "body_encoding, content_type and encoding tell of a body"
+            )
         line = PageLine(
             id=asked.id,
             url=asked.url,

@@ -25,8 +25,8 @@ _LOSSES = {"engine_lost": Reason.ENGINE_UNAVAILABLE, "crashed": Reason.INTERNAL_
 class Ledger(LedgerReader):
     """Page states in Redis: queued -> leased -> done | failed | dead.
 
-    Every method is one Lua script per shard it touches and raises Refused(LEDGER_UNAVAILABLE)
-    when Redis can't serve. Thread-safe; make a new one after a fork.
+    Every method is one Lua script per shard it touches (`submit`: per group of pages) and raises
+    Refused(LEDGER_UNAVAILABLE) when Redis can't serve. Thread-safe; make a new one after a fork.
     """
 
     def submit(

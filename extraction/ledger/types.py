@@ -140,6 +140,7 @@ class ReapReport(msgspec.Struct, frozen=True):
 class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     """Pages by state and the counters of the ledger, over all shards.
 
+    `queued` and `leased` are pages now; the others count since the ledger began.
     `oldest_s` is the age in seconds of the page that has waited longest; `bytes` what bodies and
     results take (compressed). `lost` counts leases that ended without a commit.
     """

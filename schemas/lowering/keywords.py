@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import SchemaReason, SchemaRefused
+from ..walk import escape
 
 # They say nothing about which values are valid, so leaving them out changes no language.
 ANNOTATIONS = frozenset(
@@ -121,11 +122,6 @@ def refuse_keyword(keyword: str, at: str, *, what: str = "", advice: str = "") -
 
 def invalid(keyword: str, at: str, what: str) -> SchemaRefused:
     return SchemaRefused(SchemaReason.SCHEMA_INVALID, what, at=f"{at}/{escape(keyword)}")
-
-
-def escape(token: str) -> str:
-    """A JSON pointer's reference token (RFC 6901, section 3)."""
-    return token.replace("~", "~0").replace("/", "~1")
 
 
 def check_keywords(schema: Mapping[str, Any], at: str) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import SchemaReason, SchemaRefused
+from ..walk import escape
 from .exclusive import disjoint
-from .keywords import CONSTRAINTS, check_keywords, escape, invalid, refuse_keyword
+from .keywords import CONSTRAINTS, check_keywords, invalid, refuse_keyword
 from .values import Values
 
 MAX_ALTERNATIVES = 256

@@ -11,10 +11,12 @@
 --   :terminal, :dead       zset of page ids by time of finishing
 --   :waiters:ID    list    "BATCH\0CLIENT" of those that wait for a page
 --   :batch:B       hash    total done failed dead created finished
---   :batch:B:ids   set     "PAGE CLIENT" pairs counted;  :batch:B:records list of the same, finished
+--   :batch:B:ids   set     page id and client id, joined, of the pages that count
+--   :batch:B:records list  the same of those that have finished
 --   :batches       zset    batch ids by last change
 --   :latest        hash    digest of a URL -> page accepted last
---   :counters      hash    :seq counter of tokens
+--   :counters      hash    of QueueDepth
+--   :seq, :claims  string  counters: of tokens and turns; of claims, for the classes' shares
 --
 -- Freeing commands come before growing ones in every script that ends a lease: Redis refuses a
 -- script over maxmemory only at its first growing command, and these must always go through.
