@@ -29,6 +29,9 @@ from .table import TABLE_VERSION
 LOWERING_VERSION = 3
 MAX_REMEMBERED = 512
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
+MAX_STORED_BYTES = 1024 * 1024 * 1024
+# Stores between two looks at what the folder holds.
+_SWEEP_EVERY = 64
 # A timeout may have been the machine's fault: it is believed for this long, and not on disk.
 TIMEOUT_REMEMBERED_S = 60.0
 
@@ -76,6 +79,7 @@ class Compiler:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._bytes = 0
+        self._stores = 0
         self._running: dict[str, Future[_Known]] = {}
         self._process = CompileProcess()
         os.register_at_fork(after_in_child=self._after_fork)
@@ -183,6 +187,18 @@ class Compiler:
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
                 file.write(json.dumps(entry).encode() + b"\n" + table)
             os.replace(file.name, path)
+            self._stores += 1
+            if self._stores % _SWEEP_EVERY == 1:
+                self._sweep(path.parent)
+
+    def _sweep(self, folder: Path) -> None:
+        """Delete what was stored longest ago until the rest is within MAX_STORED_BYTES."""
+        files = [(path.stat(), path) for path in folder.glob("*.pmdf")]
+        kept = 0
+        for stat, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
+            kept += stat.st_size
+            if kept > MAX_STORED_BYTES:
+                path.unlink(missing_ok=True)
 
     def _after_fork(self) -> None:
         # The process and the waiting threads are the parent's; locks may be held by them.
@@ -213,7 +229,7 @@ def cache_directory() -> Path:
     """Where tables are kept: below $PAGEMILL_CACHE, else the user's cache directory."""
     root = os.environ.get("PAGEMILL_CACHE")
     if root:
-        return Path(root) / "grammars"
+        return Path(root).expanduser() / "grammars"
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "pagemill" / "grammars"
 

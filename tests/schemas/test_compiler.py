@@ -68,6 +68,20 @@ def test_a_damaged_file_is_compiled_anew(compiler: Compiler, tmp_path: Path) -> 
     other.close()
 
 
+def test_old_files_make_room(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, young = tmp_path / "old.pmdf", tmp_path / "young.pmdf"
+    for age, path in enumerate((young, old)):
+        path.write_bytes(b"x" * 2000)
+        os.utime(path, (1e9 - age, 1e9 - age))
+    monkeypatch.setattr("pagemill.schemas.compiler.MAX_STORED_BYTES", 3500)
+    compiled(compiler, {"type": "null"})
+    assert young.exists()
+    assert not old.exists()
+    assert len(list(tmp_path.glob("*.pmdf"))) == 2
+
+
 def test_refusals_are_remembered(compiler: Compiler, tmp_path: Path) -> None:
     schema = {"properties": {"a": {"not": {}}}}
     first = refusal(compiler, schema)
