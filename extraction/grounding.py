@@ -64,6 +64,7 @@ def locate(record: Any, page_text: str, metadata: Sequence[MetadataEntry] = ()) 
     leaves = list(_leaves(record))
     found = [(pointer, value, text.places(value)) for pointer, value in leaves]
     chosen = _nearest_chain([places for _, _, places in found])
+    entries = [(entry, _Searchable(entry.value)) for entry in metadata]
     evidence: list[Evidence] = []
     for (pointer, value, places), place in zip(found, chosen, strict=True):
         if place is not None:
@@ -76,7 +77,7 @@ def locate(record: Any, page_text: str, metadata: Sequence[MetadataEntry] = ()) 
                     ambiguous=len(places) > 1,
                 )
             )
-        elif (told := _in_metadata(pointer, value, metadata)) is not None:
+        elif (told := _in_metadata(pointer, value, entries)) is not None:
             evidence.append(told)
     return evidence
 
@@ -101,11 +102,11 @@ def _leaves(record: Any) -> Iterator[tuple[str, str | int | float]]:
 
 
 def _in_metadata(
-    pointer: str, value: str | int | float, metadata: Sequence[MetadataEntry]
+    pointer: str, value: str | int | float, entries: Sequence[tuple[MetadataEntry, _Searchable]]
 ) -> Evidence | None:
     best: tuple[MetadataEntry, _Place] | None = None
-    for entry in metadata:
-        places = _Searchable(entry.value).places(value)
+    for entry, text in entries:
+        places = text.places(value)
         if places and (best is None or (places[0].exact and not best[1].exact)):
             best = entry, places[0]
     if best is None:

@@ -76,6 +76,7 @@ def test_a_compressed_body_is_read(api: httpx.Client) -> None:
         ({"html": HTML, "schema": {"type": "nonsense"}}, 422, "schema_invalid", ""),
         ({"html": HTML, "body": "x", "body_encoding": "utf-8"}, 400, "input_invalid", "html"),
         ({"html": HTML, "text": "x"}, 400, "request_invalid", "text"),
+        ({"text": "x", "content_type": "text/html"}, 400, "request_invalid", "content_type"),
         ({}, 400, "input_invalid", "html or body"),
         ({"body": "***", "body_encoding": "base64"}, 400, "body_encoding_invalid", "base64"),
         ({"hmtl": HTML}, 422, "request_invalid", "did you mean html"),
