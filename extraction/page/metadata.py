@@ -106,13 +106,10 @@ class MetadataEntry:
 
 @dataclass(frozen=True)
 class Metadata:
-    """A page's metadata; `things` are its JSON-LD and microdata objects as they were read."""
+    """A page's metadata."""
 
     entries: list[MetadataEntry] = field(default_factory=list)
-    things: list[dict[str, Any]] = field(default_factory=list)
     title: str = ""
-    language: str = ""
-    canonical_url: str = ""
     base_url: str = ""
 
     def lines(self) -> list[str]:
@@ -157,15 +154,10 @@ def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
     title = _head(tree, collector)
     for path, thing in _ordered(things):
         collector.thing(thing, path)
-    canonical = tree.css_first("link[rel~=canonical]")
     base = tree.css_first("base[href]")
-    root = tree.css_first("html")
     return Metadata(
         entries=collector.entries,
-        things=[thing for _, thing in things],
         title=title,
-        language=(root.attributes.get("lang") or "").strip() if root is not None else "",
-        canonical_url=(canonical.attributes.get("href") or "").strip() if canonical else "",
         base_url=(base.attributes.get("href") or "").strip() if base else "",
     )
 

@@ -52,10 +52,6 @@ class Page:
     def title(self) -> str:
         return self.metadata.title
 
-    @property
-    def language(self) -> str:
-        return self.metadata.language
-
     def links(self) -> list[Link]:
         """Return the links of the text with absolute URLs where the page's own URL is known."""
         base = urljoin(self.url or "", self.metadata.base_url)
