@@ -9,10 +9,9 @@ import structlog
 from celery import Celery
 from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import Settings
+from pagemill.extraction.doorbell import ring
 from pagemill.extraction.ledger import ReapReport
 from pagemill.extraction.reason import Refused
-
-from .doorbell import ring
 
 _log = structlog.get_logger(__name__)
 

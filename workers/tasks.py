@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import structlog
 from pagemill.engine.errors import EngineError
+from pagemill.extraction.doorbell import messages_waiting, ring
 from pagemill.extraction.finished import batch_result
 from pagemill.extraction.intake import fix_schema, parse_options, submission
 from pagemill.extraction.ledger import TERMINAL, BatchRecord, PageStatus, Submitted
@@ -19,7 +20,6 @@ from pagemill.schemas import SchemaRefused
 
 from .app import app
 from .config import SOFT_TIME_LIMIT_S
-from .doorbell import messages_waiting, ring
 from .page_argument import read_page
 from .runtime import Runtime, current
 

@@ -1,18 +1,13 @@
-"""Rings Celery workers by task name; nothing of the workers is imported.
-
-The ledger owns the pages already, so a message that can't be sent costs time, not pages: the
-reconciler rings again.
-"""
+"""The API's own end of the doorbell: a Celery application that only sends."""
 
 from __future__ import annotations
 
 import redis
-import structlog
 from celery import Celery
 
 from ..config import Settings
+from ..doorbell import ring
 
-DRAIN = "pagemill.drain"
 # A worker that is rung drains until no page waits, and rings the next one itself.
 _WAITING_AT_MOST = 2
 
@@ -32,26 +27,15 @@ class Bell:
             task_serializer="json",
             accept_content=["json"],
             task_ignore_result=True,
+            task_publish_retry=False,
             task_default_queue=settings.queue,
             broker_connection_retry=False,
             broker_transport_options=transport,
         )
-        self._log = structlog.get_logger("pagemill.api")
 
     def ring(self) -> bool:
-        """Ask a worker to look for waiting pages, unless messages enough are on their way.
-
-        False when no message was sent.
-        """
-        try:
-            if self._redis.llen(self._queue) >= _WAITING_AT_MOST:
-                return False
-            self._app.send_task(DRAIN, queue=self._queue, retry=False)
-        except Exception as error:
-            # Celery passes through whatever its transport raises.
-            self._log.warning("bell_failed", error=type(error).__name__)
-            return False
-        return True
+        """Ask a worker to look for waiting pages; see `doorbell.ring`."""
+        return ring(self._app, self._redis, self._queue, at_most=_WAITING_AT_MOST)
 
     def close(self) -> None:
         self._app.close()

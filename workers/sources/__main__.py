@@ -13,11 +13,11 @@ from pagemill import schemas
 from pagemill.extraction import logs
 from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import load_settings
+from pagemill.extraction.doorbell import ring
 from pagemill.extraction.intake import fix_schema, parse_options
 from pagemill.extraction.reason import Refused
 
 from ..app import app
-from ..doorbell import ring
 from .files import FileSource
 from .pump import Source, pump
 from .redis_hash import RedisHashSource

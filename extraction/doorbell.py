@@ -1,12 +1,17 @@
-"""Rings workers: a message without a page, at most a few of them waiting at any time."""
+"""Rings workers: a message without a page, at most a few of them waiting at any time.
+
+Workers are known by the name of their task; nothing of them is imported. The ledger owns the pages
+already, so a message that can't be sent costs time, not pages: the reconciler rings again.
+"""
 
 from __future__ import annotations
 
 import structlog
 from celery import Celery
-from pagemill.extraction.ledger import redis_errors
-from pagemill.extraction.reason import Refused
 from redis import Redis
+
+from .ledger import redis_errors
+from .reason import Refused
 
 _log = structlog.get_logger(__name__)
 
@@ -20,10 +25,7 @@ def messages_waiting(redis: Redis, queue: str) -> int:
 
 
 def ring(app: Celery, redis: Redis, queue: str, *, at_most: int = 1) -> bool:
-    """Send a drain message unless `at_most` messages wait already; True when one was sent.
-
-    A message that can't be sent costs time only: the reconciler rings again.
-    """
+    """Send a drain message unless `at_most` messages wait already; True when one was sent."""
     try:
         if messages_waiting(redis, queue) >= at_most:
             return False
