@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from pagemill.schemas.walk import escape
+
 from .page import MetadataEntry
 from .record import Evidence
 
@@ -89,10 +91,7 @@ def _leaves(record: Any) -> Iterator[tuple[str, str | int | float]]:
     while waiting and count < _MAX_VALUES:
         pointer, value = waiting.pop()
         if isinstance(value, dict):
-            inner = [
-                (f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}", item)
-                for key, item in value.items()
-            ]
+            inner = [(f"{pointer}/{escape(key)}", item) for key, item in value.items()]
             waiting.extend(reversed(inner))
         elif isinstance(value, list):
             waiting.extend(reversed([(f"{pointer}/{i}", item) for i, item in enumerate(value)]))

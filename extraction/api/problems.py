@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pagemill.engine.errors import EngineError
 from pagemill.schemas.errors import SchemaRefused
+from pagemill.schemas.walk import escape
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -165,7 +166,7 @@ def _validation(items: Sequence[Mapping[str, Any]], known: Sequence[str]) -> Res
                 message += f": {hint}"
         elif item["type"] == "json_invalid":
             message = f"the body isn't JSON: {item.get('ctx', {}).get('error', message)}"
-        pointer = "".join(f"/{_escape(str(part))}" for part in path)
+        pointer = "".join(f"/{escape(str(part))}" for part in path)
         places.append({"in": str(where), "pointer": pointer, "message": message})
     first = places[0]
     detail = f"{first['in']} {first['pointer']}: {first['message']}".replace(" :", ":")
@@ -179,10 +180,6 @@ def _validation(items: Sequence[Mapping[str, Any]], known: Sequence[str]) -> Res
         at=first["pointer"],
         errors=places[:20],
     )
-
-
-def _escape(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")
 
 
 def _http(error: HTTPException) -> Response:
