@@ -315,6 +315,14 @@ class Grammar:
         """A new row state after a token, or None."""
     @property
     def num_masks(self) -> int: ...
+    @property
+    def min_tokens(self) -> int:
+        """Tokens of the shortest text, at least 1; 0 when it isn't known (too many situations).
+
+        The first call makes the table of distances: some milliseconds. Releases the GIL.
+        """
+    def tokens_to_end(self, row: RowState) -> int:
+        """Tokens from a row to the nearest end; 2**30 when there is no way, or none is known."""
 
 class GrammarRows:
     """The decoding state of each slot of the persistent batch: one fixed struct a row."""
@@ -329,10 +337,25 @@ class GrammarRows:
     def state(self, slot: int) -> RowState:
         """A copy of a slot's state; ValueError when it has no grammar."""
     def set_state(self, slot: int, state: RowState) -> None: ...
-    def fill_bitmask(self, slots: _I32, out: _I32) -> None:
+    def set_closing(self, slot: int, *, tokens_left: int, loops: bool) -> None:
+        """Close the record within `tokens_left` more tokens (-1: no bound); leave loops.
+
+        Masks narrow to tokens that still lead to an end in time; `advance` counts. Follows
+        `attach`, and `set_state` doesn't turn it back. ValueError without a grammar.
+        """
+    def is_narrowed(self, slot: int) -> bool:
+        """Whether the slot may take less now than its grammar allows."""
+    def note_best(self, slot: int, token: int) -> None:
+        """Say what a narrowed slot would take by its grammar alone: a mark if that can't be.
+
+        Only for those who choose from `fill_bitmask`; `masked_argmax` does it itself.
+        """
+    def take_marks(self, slots: _I32, out: _U8) -> None:
+        """Hand out and clear marks: bit 0, the bound forbade the best token; bit 1, a loop."""
+    def fill_bitmask(self, slots: _I32, out: _I32, ordinary: bool = False) -> None:
         """Write [n, num_words] packed masks; rows without a grammar get all ids below vocab_size.
 
-        Releases the GIL.
+        `ordinary`: by the grammars alone. Releases the GIL.
         """
     def masked_argmax(self, logits: int, stride: int, slots: _I32, out: _I32) -> None:
         """The best legal token of each row; `logits` points to float32 [n, stride].

@@ -41,6 +41,10 @@ class ByteDfa {
   bool has_counters() const { return !ops_.empty(); }
   std::span<const CounterOp> ops() const { return ops_; }
 
+  // Bytes of one class have equal edges everywhere.
+  int32_t num_classes() const { return static_cast<int32_t>(num_classes_); }
+  uint8_t byte_class(uint8_t byte) const { return classes_[byte]; }
+
   // The following state, or kDead; counters are taken to allow it.
   int32_t next(int32_t state, uint8_t byte) const {
     return target(static_cast<size_t>(check(state)), byte);

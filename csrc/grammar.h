@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "byte_dfa.h"
+#include "closing.h"
 #include "mask_pool.h"
 #include "row_state.h"
 #include "token_trie.h"
@@ -52,6 +54,12 @@ class Grammar {
 
   int32_t num_masks() const;
 
+  // Distances to the end; made when first asked for, which takes milliseconds.
+  const ClosingTable& closing() const {
+    std::call_once(closing_once_, [this] { closing_.emplace(dfa_, trie_); });
+    return *closing_;
+  }
+
  private:
   struct KeyHash {
     size_t operator()(const RowState& row) const;
@@ -72,6 +80,9 @@ class Grammar {
   // Per state, the counter operations that one token can reach: near[near_first[s] .. s + 1].
   std::vector<uint32_t> near_first_;
   std::vector<CounterOp> near_;
+
+  mutable std::once_flag closing_once_;
+  mutable std::optional<ClosingTable> closing_;
 
   mutable std::mutex mutex_;
   MaskPool pool_;

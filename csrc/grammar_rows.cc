@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 
 namespace pagemill {
 namespace {
@@ -106,6 +108,7 @@ void GrammarRows::attach(int32_t slot, std::shared_ptr<Grammar> grammar) {
                                 " ids over logits of " + std::to_string(vocab_size_));
   }
   target.state = grammar->start();
+  target.closing = RowClosing{};
   target.grammar = std::move(grammar);
 }
 
@@ -120,7 +123,33 @@ void GrammarRows::set_state(int32_t slot, const RowState& state) {
   slots_[slot].state = state;
 }
 
-void GrammarRows::fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out) {
+void GrammarRows::set_closing(int32_t slot, int32_t tokens_left, bool loops) {
+  const Grammar& grammar = *constrained(slot).grammar;
+  RowClosing closing;
+  if (tokens_left >= 0 || loops) closing.start(grammar.closing(), tokens_left, loops);
+  slots_[slot].closing = closing;
+}
+
+bool GrammarRows::is_narrowed(int32_t slot) const {
+  const Slot& of = slots_[check(slot)];
+  return of.grammar != nullptr && of.closing.narrows(of.state);
+}
+
+void GrammarRows::note_best(int32_t slot, int32_t token) {
+  const Grammar& grammar = *constrained(slot).grammar;
+  Slot& of = slots_[slot];
+  RowState moved = of.state;
+  if (grammar.advance(moved, token)) of.closing.note_best(moved);
+}
+
+void GrammarRows::take_marks(std::span<const int32_t> slots, std::span<uint8_t> out) {
+  if (out.size() != slots.size()) throw std::invalid_argument("one mark a row");
+  for (const int32_t slot : slots) check(slot);
+  for (size_t i = 0; i < slots.size(); ++i) out[i] = slots_[slots[i]].closing.take_marks();
+}
+
+void GrammarRows::fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out,
+                               bool ordinary) {
   if (out.size() != slots.size() * static_cast<size_t>(num_words_)) {
     throw std::invalid_argument("bitmask of the wrong shape");
   }
@@ -139,6 +168,9 @@ void GrammarRows::fill_bitmask(std::span<const int32_t> slots, std::span<int32_t
                                             std::span<const int32_t>) {
       std::fill(std::copy(row.begin(), row.end(), target.begin()), target.end(), 0);
     });
+    if (!ordinary && slot.closing.narrows(slot.state)) {
+      slot.closing.narrow(slot.state, target.first(slot.grammar->trie().num_words()), narrow_);
+    }
   }
 }
 
@@ -162,6 +194,11 @@ void GrammarRows::masked_argmax(const float* logits, int64_t stride,
                                             std::span<const int32_t> ids) {
       out[i] = popcount <= MaskPool::kSparseLimit ? argmax_ids(row_logits, ids)
                                                   : argmax_bits(row_logits, row, vocab_size_);
+      if (out[i] < 0 || !slot.closing.narrows(slot.state)) return;
+      note_best(slots[i], out[i]);
+      std::vector<int32_t> narrowed(row.begin(), row.end());
+      slot.closing.narrow(slot.state, narrowed, narrow_);
+      out[i] = argmax_bits(row_logits, narrowed, vocab_size_);
     });
   }
 }
@@ -172,22 +209,26 @@ void GrammarRows::advance(std::span<const int32_t> slots, std::span<const int32_
     throw std::invalid_argument("one token and one end a row");
   }
   for (const int32_t slot : slots) check(slot);
-  std::vector<RowState> before;
+  std::vector<std::pair<RowState, RowClosing>> before;
   before.reserve(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     Slot& slot = slots_[slots[i]];
-    before.push_back(slot.state);
+    before.emplace_back(slot.state, slot.closing);
     ends[i] = 0;
     if (slot.grammar == nullptr) continue;
     const Grammar& grammar = *slot.grammar;
     const bool eos = grammar.trie().is_eos(tokens[i]);
+    const RowState from = slot.state;
     const bool legal = eos ? grammar.dfa().is_final(slot.state.state)
                            : grammar.advance(slot.state, tokens[i]);
     if (!legal) {
-      for (size_t k = before.size(); k-- > 0;) slots_[slots[k]].state = before[k];
+      for (size_t k = before.size(); k-- > 0;) {
+        std::tie(slots_[slots[k]].state, slots_[slots[k]].closing) = before[k];
+      }
       throw std::invalid_argument("token " + std::to_string(tokens[i]) + " is not legal in slot " +
                                   std::to_string(slots[i]));
     }
+    slot.closing.advance(grammar, from, tokens[i]);
     ends[i] = eos || grammar.only_end(slot.state) ? 1 : 0;
   }
 }

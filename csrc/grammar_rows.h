@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grammar.h"
+#include "row_closing.h"
 #include "row_state.h"
 
 namespace pagemill {
@@ -30,8 +31,24 @@ class GrammarRows {
   RowState state(int32_t slot) const;
   void set_state(int32_t slot, const RowState& state);
 
-  // out: [slots, num_words], bit i % 32 of word i / 32.
-  void fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out);
+  // From now on a slot's record is closed within `tokens_left` tokens (-1: it isn't), and left
+  // where it loops if `loops`. Follows attach() and counts on by advance(); set_state() leaves
+  // it alone. Nothing happens where the grammar's distances aren't known.
+  void set_closing(int32_t slot, int32_t tokens_left, bool loops);
+
+  // Whether the slot may now take less than its grammar allows.
+  bool is_narrowed(int32_t slot) const;
+
+  // Says which id the slot would take by its grammar alone, so that cut records are marked.
+  // masked_argmax sees to it by itself.
+  void note_best(int32_t slot, int32_t token);
+
+  // Hands out the slots' marks (RowClosing::kCut, kLooped) and clears them.
+  void take_marks(std::span<const int32_t> slots, std::span<uint8_t> out);
+
+  // out: [slots, num_words], bit i % 32 of word i / 32. `ordinary`: by the grammars alone.
+  void fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out,
+                    bool ordinary = false);
 
   // out[i] = the legal id with the largest logit of row i, the lowest such id among equals; -1
   // when no id is legal. logits: [slots, stride], at least vocab_size wide.
@@ -49,6 +66,7 @@ class GrammarRows {
   struct Slot {
     std::shared_ptr<Grammar> grammar;
     RowState state;
+    RowClosing closing;
   };
 
   size_t check(int32_t slot) const;
@@ -57,6 +75,7 @@ class GrammarRows {
   int32_t vocab_size_;
   int32_t num_words_;
   std::vector<Slot> slots_;
+  std::vector<int32_t> narrow_;  // a mask being narrowed
 };
 
 }  // namespace pagemill

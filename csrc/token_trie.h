@@ -51,6 +51,9 @@ class TokenTrie {
   // The tokens that aren't plain.
   const PreorderTrie& rest() const { return rest_; }
 
+  // Of the longest plain token with a ready mask.
+  int32_t max_characters() const { return max_characters_; }
+
   // The mask of the plain tokens of at most `characters` characters.
   std::span<const int32_t> plain(int32_t characters) const;
 

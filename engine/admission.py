@@ -59,6 +59,15 @@ def make_entry(
     )
 
 
+def check_budget(max_tokens: int, min_tokens: int) -> None:
+    """EngineError when the shortest record of a grammar takes more than `max_tokens`."""
+    if max_tokens < min_tokens:
+        raise EngineError(
+            EngineReason.BUDGET_TOO_SMALL,
+            f"max_tokens {max_tokens}: the shortest record of the schema takes {min_tokens} tokens",
+        )
+
+
 def refused(code: int, prompt_tokens: int, max_tokens: int, max_model_len: int) -> EngineError:
     """The error that a `Refusal` of the scheduler stands for."""
     if code == Refusal.TOO_LONG:

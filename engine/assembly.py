@@ -117,6 +117,8 @@ def _batch(config: EngineConfig, sizes: Sizes, vocabulary: Vocabulary) -> Batch:
         config.block_size,
         vocabulary.size,
         seed=config.seed,
+        close_records=config.close_records,
+        close_loops=config.close_loops,
     )
 
 

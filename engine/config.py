@@ -47,6 +47,8 @@ class EngineConfig:
     scheduling_policy: str = "fcfs"  # fcfs | priority
     max_waiting_requests: int = 4096
     max_waiting_tokens: int = 4_000_000
+    close_records: bool = True  # a record ends, valid, within max_tokens
+    close_loops: bool = True  # strings and numbers that repeat without end are left
     grammar_cache_bytes: int = 512 * 1024 * 1024  # automata and masks kept for reuse
     client_timeout_s: float = 120.0  # a client with requests that is silent for so long is gone
     shutdown_timeout_s: float = 5.0  # for running requests after SIGTERM
@@ -127,6 +129,8 @@ _HELP = {
     "scheduling_policy": "fcfs or priority",
     "max_waiting_requests": "requests beyond this are refused",
     "max_waiting_tokens": "prompt tokens beyond this are refused",
+    "close_records": "end records, valid, within max_tokens",
+    "close_loops": "leave strings and numbers that repeat without end",
     "grammar_cache_bytes": "memory for compiled grammars",
     "client_timeout_s": "seconds after which a silent client's requests are cancelled",
     "shutdown_timeout_s": "seconds for running requests after SIGTERM",

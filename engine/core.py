@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from pagemill._core import Refusal, Scheduler
 
-from .admission import make_entry, refused
+from .admission import check_budget, make_entry, refused
 from .config import EngineConfig
 from .errors import EngineError, EngineReason
 from .executor.base import Executor
@@ -241,6 +241,12 @@ class EngineCore:
 
     def _queue(self, entry: Entry) -> None:
         """Hand an entry to the scheduler; EngineError, and no trace of it, when that refuses."""
+        if entry.grammar is not None and self._config.close_records:
+            try:
+                check_budget(entry.request.sampling.max_tokens, entry.grammar.min_tokens)
+            except EngineError:
+                self._let_go(entry)
+                raise
         try:
             code = self._stepper.add(entry)
         except (ValueError, OverflowError) as error:

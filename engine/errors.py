@@ -12,6 +12,7 @@ import enum
 class EngineReason(enum.StrEnum):
     """Why the engine refused or ended a request."""
 
+    BUDGET_TOO_SMALL = "budget_too_small"
     CANCELLED = "cancelled"
     CONFIG_INVALID = "config_invalid"
     DEADLINE = "deadline"

@@ -103,13 +103,19 @@ class NeedGrammar(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=T
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens of a finished request; forced and drafted count within completion."""
+    """Tokens of a finished request; forced and drafted count within completion.
+
+    `closed_early`: the record is whole, and shorter than the model meant it, since max_tokens
+    would not have sufficed. `loops_closed`: strings and numbers left because they repeated.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     forced_tokens: int = 0
     drafted_tokens: int = 0
+    closed_early: bool = False
+    loops_closed: int = 0
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

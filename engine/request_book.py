@@ -37,6 +37,8 @@ class Entry:
     output_ids: list[int] = field(default_factory=list)
     cached_tokens: int | None = None  # of the prompt, when it first started
     first_token_s: float = 0.0
+    closed_early: bool = False  # the bound on tokens forbade a token that was wanted
+    loops_closed: int = 0
     queued: bool = False  # with the scheduler; else it waits for its grammar
     verdict: Verdict | None = None  # decided already; stands instead of what the scheduler says
 
@@ -56,6 +58,8 @@ class Entry:
                 prompt_tokens=len(self.prompt),
                 cached_tokens=self.cached_tokens or 0,
                 completion_tokens=len(self.output_ids),
+                closed_early=self.closed_early,
+                loops_closed=self.loops_closed,
             ),
             first_token_s=self.first_token_s,
             finished_s=now - self.arrival,

@@ -18,6 +18,7 @@ from pagemill._core import Finish, Plan, Refusal, Scheduler
 from .admission import stable_hash
 from .errors import EngineReason
 from .executor.base import Executor, SlotStart, StepResult
+from .executor.batch import CUT, LOOPED
 from .metrics import EngineCounters
 from .request_book import Entry, RequestBook, Verdict
 
@@ -159,6 +160,12 @@ class Stepper:
         return Progress(entry, token_ids, entry.verdict or verdict)
 
     def _commit(self, plan: Plan, result: StepResult) -> list[Progress]:
+        if result.marks.any():
+            slots = plan.slots[plan.sampled != 0]
+            for slot, mark in zip(slots.tolist(), result.marks.tolist(), strict=True):
+                entry = self._entry(self._slot_numbers[slot])
+                entry.closed_early |= bool(mark & CUT)
+                entry.loops_closed += bool(mark & LOOPED)
         commit = self.scheduler.commit(plan, result.tokens, result.counts, result.ends)
         bounds = commit.token_start.tolist()
         tokens = commit.tokens.tolist()

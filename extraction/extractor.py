@@ -140,12 +140,14 @@ class Extractor:
             model=self.model,
             prompt_version=prompt.PROMPT_VERSION,
             page_cut=prepared.page_cut,
+            truncated=problem is None and _was_cut(last),
             usage=TokenUsage(
                 prompt_tokens=usage.prompt_tokens,
                 cached_tokens=usage.cached_tokens,
                 completion_tokens=usage.completion_tokens,
                 forced_tokens=usage.forced_tokens,
                 drafted_tokens=usage.drafted_tokens,
+                loops_closed=usage.loops_closed,
             )
             if usage is not None
             else TokenUsage(completion_tokens=len(output_ids)),
@@ -225,6 +227,10 @@ class Extractor:
 def grammars(prepared: Iterable[Prepared]) -> dict[str, bytes]:
     """Return the tables that a burst's requests name, by hash."""
     return {item.schema.grammar.hash: item.schema.grammar.table for item in prepared}
+
+
+def _was_cut(last: Output) -> bool:
+    return last.finish == "length" or (last.usage is not None and last.usage.closed_early)
 
 
 def _engine_problem(last: Output) -> Problem:

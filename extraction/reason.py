@@ -26,6 +26,7 @@ class Reason(enum.StrEnum):
     SCHEMA_UNKNOWN = "schema_unknown"
     SCHEMA_UNSATISFIABLE = "schema_unsatisfiable"
     # Engine (engine.errors.EngineReason).
+    BUDGET_TOO_SMALL = "budget_too_small"
     CANCELLED = "cancelled"
     CONFIG_INVALID = "config_invalid"
     DEADLINE = "deadline"

@@ -104,13 +104,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens that a record took; `cached` of the prompt came from the prefix cache."""
+    """Tokens that a record took; `cached` of the prompt came from the prefix cache.
+
+    `loops_closed`: strings and numbers that repeated without end and were closed.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     forced_tokens: int = 0
     drafted_tokens: int = 0
+    loops_closed: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +131,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The answer for one page: a valid record (`done`) or the reason why there is none.
 
     `schema` is name@version, or the schema's hash when it has no name. `page_cut` says that the
-    page was longer than its share of the prompt, and that some of it was left out.
+    page was longer than its share of the prompt, and that some of it was left out. `truncated`
+    says that the record is whole and valid, but max_tokens made it shorter than it would have been.
     """
 
     id: str
@@ -140,6 +145,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     prompt_version: int = 0
     page_cut: bool = False
+    truncated: bool = False
     usage: TokenUsage = TokenUsage()
     timings: Timings = Timings()
 

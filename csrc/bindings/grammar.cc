@@ -53,6 +53,12 @@ Array<int32_t> mask_of(Grammar& grammar, const RowState& row) {
   return out;
 }
 
+int32_t min_tokens(const Grammar& grammar) {
+  const ClosingTable& table = grammar.closing();
+  if (!table.known() || table.least() >= ClosingTable::kNever) return 0;
+  return std::max(table.least(), 1);
+}
+
 void bind_row_state(py::module_& m) {
   py::class_<RowState>(m, "RowState")
       .def(py::init<>())
@@ -127,7 +133,18 @@ void bind_one_grammar(py::module_& m) {
              RowState row = at_state(self, state);
              return self.advance(row, token) ? row.state : ByteDfa::kDead;
            })
-      .def_property_readonly("num_masks", &Grammar::num_masks);
+      .def_property_readonly("num_masks", &Grammar::num_masks)
+      .def_property_readonly("min_tokens",
+                             [](const Grammar& self) {
+                               const py::gil_scoped_release unlocked;
+                               return min_tokens(self);
+                             })
+      .def("tokens_to_end", [](const Grammar& self, const RowState& row) {
+        self.check(row);
+        const ClosingTable& table = self.closing();
+        const int32_t situation = table.known() ? table.situation(row) : -1;
+        return situation < 0 ? ClosingTable::kNever : table.to_end(situation);
+      });
 }
 
 void bind_grammar_rows(py::module_& m) {
@@ -139,15 +156,25 @@ void bind_grammar_rows(py::module_& m) {
       .def("is_attached", &GrammarRows::is_attached)
       .def("state", &GrammarRows::state)
       .def("set_state", &GrammarRows::set_state)
+      .def("set_closing", &GrammarRows::set_closing, py::arg("slot"), py::kw_only(),
+           py::arg("tokens_left"), py::arg("loops"))
+      .def("is_narrowed", &GrammarRows::is_narrowed)
+      .def("note_best", &GrammarRows::note_best)
+      .def(
+          "take_marks",
+          [](GrammarRows& self, const Array<int32_t>& slots, Array<uint8_t>& out) {
+            self.take_marks(read(slots), write(out));
+          },
+          py::arg("slots").noconvert(), py::arg("out").noconvert())
       .def(
           "fill_bitmask",
-          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t>& out) {
+          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t>& out, bool ordinary) {
             const auto from = read(slots);
             const auto to = write(out);
             const py::gil_scoped_release unlocked;
-            self.fill_bitmask(from, to);
+            self.fill_bitmask(from, to, ordinary);
           },
-          py::arg("slots").noconvert(), py::arg("out").noconvert())
+          py::arg("slots").noconvert(), py::arg("out").noconvert(), py::arg("ordinary") = false)
       .def(
           "masked_argmax",
           [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,

@@ -88,11 +88,15 @@ class StepRows:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What `Scheduler.commit` wants: for each sampling row its tokens, their count, its end."""
+    """What `Scheduler.commit` wants: for each sampling row its tokens, their count, its end.
+
+    `marks` (CUT, LOOPED of `batch`) says what closing did to the row's record.
+    """
 
     tokens: _I32
     counts: _I32
     ends: NDArray[np.uint8]
+    marks: NDArray[np.uint8]
 
 
 class Executor(ABC):
@@ -115,14 +119,15 @@ class Executor(ABC):
         if len(plan.copy_src):
             self.copy_blocks(plan.copy_src, plan.copy_dst)
         if plan.num_rows == 0:
-            return StepResult(_NO_I32, _NO_I32, np.zeros(0, dtype=np.uint8))
+            return StepResult(_NO_I32, _NO_I32, _NO_U8, _NO_U8)
         rows = StepRows.of(plan)
         self._check(rows)
         tokens = self.forward(rows)
         slots = rows.sampling_slots()
         if len(slots) and not 0 <= tokens.min() <= tokens.max() < batch.vocab_size:
             raise RuntimeError("the model chose a token outside the vocabulary")
-        return StepResult(tokens, np.ones_like(slots), batch.advance(slots, tokens))
+        ends = batch.advance(slots, tokens)
+        return StepResult(tokens, np.ones_like(slots), ends, batch.take_marks(slots))
 
     def restore(self, starts: Sequence[SlotStart]) -> None:
         """Put slots back to where they stood before a step that failed."""
@@ -161,3 +166,4 @@ class Executor(ABC):
 
 
 _NO_I32: _I32 = np.zeros(0, dtype=np.int32)
+_NO_U8: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)

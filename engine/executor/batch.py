@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,16 @@ from ..protocol import SamplingParams
 
 _I32 = NDArray[np.int32]
 
+# Bits of `Batch.take_marks`.
+CUT = 1
+LOOPED = 2
+
 
 class Batch:
     """Block tables, grammar states and sampling parameters by slot.
 
-    `block_tables` [slots, blocks] int32 is written in place and never moves.
+    `block_tables` [slots, blocks] int32 is written in place and never moves. `close_records`
+    and `close_loops` are the engine's switches (docs/closing.md).
     """
 
     def __init__(
@@ -28,6 +33,8 @@ class Batch:
         vocab_size: int,
         *,
         seed: int = 0,
+        close_records: bool = True,
+        close_loops: bool = True,
     ) -> None:
         self.num_slots = num_slots
         self.block_size = block_size
@@ -39,6 +46,8 @@ class Batch:
         self._seeds = np.zeros(num_slots, dtype=np.uint64)
         self._produced = np.zeros(num_slots, dtype=np.uint64)  # tokens so far
         self._seed = seed
+        self._close_records = close_records
+        self._close_loops = close_loops
 
     def start(
         self,
@@ -55,10 +64,17 @@ class Batch:
         self._produced[slot] = len(output_ids)
         if grammar is not None:
             self.grammar_rows.attach(slot, grammar)
+            self.grammar_rows.set_closing(
+                slot,
+                tokens_left=sampling.max_tokens if self._close_records else -1,
+                loops=self._close_loops,
+            )
             one_slot = np.array([slot], dtype=np.int32)
             end = np.zeros(1, dtype=np.uint8)
             for token in output_ids:
                 self.grammar_rows.advance(one_slot, np.array([token], dtype=np.int32), end)
+            # Those tokens' marks were told when they were produced.
+            self.take_marks(one_slot)
 
     def end(self, slot: int) -> None:
         """Let go of a slot; nothing happens when it is free."""
@@ -76,6 +92,29 @@ class Batch:
         self.grammar_rows.advance(slots, tokens, ends)
         self._produced[slots] += np.uint64(1)
         return ends
+
+    def note_cuts(self, slots: _I32, best_of: Callable[[list[int], _I32], Sequence[int]]) -> None:
+        """For rows chosen from masks: find out whether the bound on tokens forbids the best one.
+
+        `best_of(rows, bitmask)` returns what those of the rows would take by these masks; it is
+        called only if some row's mask is narrowed, which is close to the bound.
+        """
+        rows = [
+            row for row, slot in enumerate(slots.tolist()) if self.grammar_rows.is_narrowed(slot)
+        ]
+        if not rows:
+            return
+        narrowed = np.ascontiguousarray(slots[rows])
+        bitmask = np.empty((len(rows), self.grammar_rows.num_words), dtype=np.int32)
+        self.grammar_rows.fill_bitmask(narrowed, bitmask, ordinary=True)
+        for slot, token in zip(narrowed.tolist(), best_of(rows, bitmask), strict=True):
+            self.grammar_rows.note_best(slot, int(token))
+
+    def take_marks(self, slots: _I32) -> NDArray[np.uint8]:
+        """Return and clear what happened to the slots' records: CUT, LOOPED."""
+        marks = np.zeros(len(slots), dtype=np.uint8)
+        self.grammar_rows.take_marks(slots, marks)
+        return marks
 
     def uniforms(self, slots: _I32) -> NDArray[np.float64]:
         """The random number in [0, 1) of each slot's next token.

@@ -9,6 +9,7 @@ output. Grammars and seeds are honoured.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,13 +63,17 @@ class FakeExecutor(Executor):
         words = (self.batch.vocab_size + 31) // 32
         bitmask = np.empty((len(slots), words), dtype=np.int32)
         self.batch.grammar_rows.fill_bitmask(slots, bitmask)
-        return np.array(
-            [
-                self._pick(int(value), bitmask[row], self.batch.grammar_rows.is_attached(slot))
-                for row, (slot, value) in enumerate(zip(slots.tolist(), mix(sums), strict=True))
-            ],
-            dtype=np.int32,
-        )
+        attached = [self.batch.grammar_rows.is_attached(slot) for slot in slots.tolist()]
+        values = mix(sums).tolist()
+
+        def best_of(rows: Sequence[int], masks: _I32) -> list[int]:
+            return [
+                self._pick(values[row], mask, attached[row])
+                for row, mask in zip(rows, masks, strict=True)
+            ]
+
+        self.batch.note_cuts(slots, best_of)
+        return np.array(best_of(range(len(slots)), bitmask), dtype=np.int32)
 
     def _context(self, slot: int, length: int) -> np.uint64:
         places = np.arange(length)

@@ -107,4 +107,12 @@ class TorchExecutor(Executor):
         bitmask = np.empty((len(slots), words), dtype=np.int32)
         self.batch.grammar_rows.fill_bitmask(slots, bitmask)
         # Embeddings beyond the tokenizer's vocabulary are never chosen.
-        return apply_bitmask(logits[:, : self.batch.vocab_size], self._tensor(bitmask))
+        logits = logits[:, : self.batch.vocab_size]
+
+        def best_of(rows: list[int], ordinary: _I32) -> list[int]:
+            masked = apply_bitmask(logits[rows], self._tensor(ordinary))
+            best: list[int] = masked.argmax(dim=-1).tolist()
+            return best
+
+        self.batch.note_cuts(slots, best_of)
+        return apply_bitmask(logits, self._tensor(bitmask))

@@ -126,4 +126,7 @@ async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
 
 def _last(certain: str, stops: StopStrings, output: Output) -> Piece:
     finish = "stop" if stops.stopped else _FINISH[output.finish or "stop"]
+    if finish == "stop" and output.usage is not None and output.usage.closed_early:
+        # Valid JSON all the same; OpenAI's word for an answer that max_tokens made shorter.
+        finish = "length"
     return Piece(certain + stops.flush(), finish, output.usage)
