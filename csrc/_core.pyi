@@ -344,7 +344,7 @@ class GrammarRows:
         `attach`, and `set_state` doesn't turn it back. ValueError without a grammar.
         """
     def is_narrowed(self, slot: int) -> bool:
-        """Whether the slot may take less now than its grammar allows."""
+        """Whether the slot may take less now than its grammar allows; False is certain."""
     def note_best(self, slot: int, token: int) -> None:
         """Say what a narrowed slot would take by its grammar alone: a mark if that can't be.
 

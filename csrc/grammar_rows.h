@@ -36,7 +36,7 @@ class GrammarRows {
   // it alone. Nothing happens where the grammar's distances aren't known.
   void set_closing(int32_t slot, int32_t tokens_left, bool loops);
 
-  // Whether the slot may now take less than its grammar allows.
+  // Whether the slot may now take less than its grammar allows; false is certain.
   bool is_narrowed(int32_t slot) const;
 
   // Says which id the slot would take by its grammar alone, so that cut records are marked.

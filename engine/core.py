@@ -308,6 +308,8 @@ class EngineCore:
 
     def _finish(self, entry: Entry, verdict: Verdict, tokens: tuple[int, ...]) -> None:
         self._counters.finished[verdict.finish] += 1
+        self._counters.records_closed_early += entry.closed_early
+        self._counters.loops_closed += entry.loops_closed
         output = entry.last_output(verdict, tokens, self._clock())
         self._outputs.setdefault(entry.client, []).append(output)
         self._book.remove(entry)

@@ -26,6 +26,8 @@ class EngineCounters:
         self.resets = 0
         self.grammars_received = 0
         self.messages_rejected = 0
+        self.records_closed_early = 0  # whole, but shorter than without max_tokens
+        self.loops_closed = 0  # in strings and numbers
         self.finished: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self._past: collections.Counter[str] = collections.Counter()

@@ -82,7 +82,7 @@ def test_a_compressed_body_is_read(api: httpx.Client) -> None:
         ({"hmtl": HTML}, 422, "request_invalid", "did you mean html"),
         ({"html": HTML, "options": {"max_token": 1}}, 422, "request_invalid", "max_token"),
         ({"html": HTML, "options": {"max_tokens": 0}}, 422, "request_invalid", "max_tokens"),
-        ({"html": HTML, "options": {"max_tokens": 1}}, 422, "record_truncated", "max_tokens"),
+        ({"html": HTML, "options": {"max_tokens": 1}}, 422, "budget_too_small", "max_tokens"),
         ({"html": 7}, 422, "request_invalid", "/html"),
     ],
 )

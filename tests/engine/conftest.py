@@ -73,6 +73,8 @@ class CoreHarness:
                 config.block_size,
                 vocabulary.size,
                 seed=config.seed,
+                close_records=config.close_records,
+                close_loops=config.close_loops,
             ),
             num_blocks,
             vocabulary.eos_ids,

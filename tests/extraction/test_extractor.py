@@ -167,6 +167,28 @@ def test_a_word_that_the_schema_uses_is_an_answer(extractor: Extractor) -> None:
 
 
 @pytest.mark.parametrize(
+    ("finish", "closed_early", "truncated"),
+    [("stop", False, False), ("stop", True, True), ("length", False, True)],
+)
+def test_a_record_that_was_closed_is_done_and_says_so(
+    extractor: Extractor,
+    schema: BoundSchema,
+    finish: FinishReason,
+    closed_early: bool,
+    truncated: bool,
+) -> None:
+    prepared = extractor.prepare(page_of(), schema)
+    assert isinstance(prepared, Prepared)
+    tokens = extractor.tokenizer.encode('{"name":"Oak","price":null,"note":null}').tolist()
+    usage = Usage(completion_tokens=len(tokens), closed_early=closed_early, loops_closed=2)
+    last = Output(prepared.request.request_id, finish=finish, usage=usage)
+    result = extractor.finish(prepared, tokens, last)
+    assert (result.status, result.truncated) == ("done", truncated)
+    assert result.usage.loops_closed == 2
+    assert json.loads(result.to_json_line())["truncated"] is truncated
+
+
+@pytest.mark.parametrize(
     ("answer", "finish", "reason"),
     [
         ('{"name":"Oak', "length", Reason.RECORD_TRUNCATED),
