@@ -177,7 +177,7 @@ def test_a_record_that_was_closed_is_done_and_says_so(
     closed_early: bool,
     truncated: bool,
 ) -> None:
-    prepared = extractor.prepare(page_of(), schema)
+    prepared = extractor.prepare(shelf(), schema)
     assert isinstance(prepared, Prepared)
     tokens = extractor.tokenizer.encode('{"name":"Oak","price":null,"note":null}').tolist()
     usage = Usage(completion_tokens=len(tokens), closed_early=closed_early, loops_closed=2)
