@@ -55,6 +55,8 @@ class Admission(msgspec.Struct, frozen=True):
             schema=page.schema,
             options=page.options,
             model=page.model,
+            content_type=page.content_type or "",
+            encoding=page.encoding or "",
         )
         work = f"{page.schema}\0{page.model}\0".encode() + page.options
         return cls(

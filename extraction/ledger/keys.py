@@ -43,11 +43,21 @@ def url_digest(url: str) -> str:
     return hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def page_id(*, url: str | None, content: str, schema: str, options: bytes, model: str) -> str:
+def page_id(
+    *,
+    url: str | None,
+    content: str,
+    schema: str,
+    options: bytes,
+    model: str,
+    content_type: str = "",
+    encoding: str = "",
+) -> str:
     """Return the id of a page: equal inputs give equal records, so they are one page.
 
-    64 hexadecimal digits. The first 16 stand for the URL alone (for the content where there is
-    no URL), so that all versions of a URL live in one shard.
+    What the submitter says of the body's type and encoding is an input too: it decides how the
+    body is read. 64 hexadecimal digits. The first 16 stand for the URL alone (for the content
+    where there is no URL), so that all versions of a URL live in one shard.
     """
     normal = normalise_url(url)
     digest = hashlib.sha256()
@@ -57,6 +67,8 @@ def page_id(*, url: str | None, content: str, schema: str, options: bytes, model
         schema.encode(),
         options,
         model.encode(),
+        content_type.encode("utf-8", "surrogatepass"),
+        encoding.encode("utf-8", "surrogatepass"),
     ):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)

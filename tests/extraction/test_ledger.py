@@ -392,3 +392,11 @@ def test_ids_of_one_url_share_their_beginning() -> None:
     }
     assert len(ids) == 3
     assert len({identity[:16] for identity in ids}) == 1
+
+
+def test_a_page_sent_again_with_another_encoding_is_read_again() -> None:
+    def identity(**said: str) -> str:
+        return page_id(url=None, content="c" * 64, schema="s@1", options=b"", model="", **said)
+
+    ids = [identity(), identity(encoding="gb18030"), identity(content_type="text/plain")]
+    assert len(set(ids)) == 3
