@@ -194,7 +194,7 @@ def decode_client(frame: bytes) -> ClientMessage:
     """Decode what a client sent; EngineError when it isn't a message of this version."""
     try:
         return _client_decoder.decode(_body(frame))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise EngineError(EngineReason.MESSAGE_INVALID, str(error)) from None
 
 
@@ -202,5 +202,5 @@ def decode_core(frame: bytes) -> CoreMessage:
     """Decode what the core sent; EngineError when it isn't a message of this version."""
     try:
         return _core_decoder.decode(_body(frame))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise EngineError(EngineReason.MESSAGE_INVALID, str(error)) from None

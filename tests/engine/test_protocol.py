@@ -89,6 +89,16 @@ def test_garbage_is_an_engine_error(frame: bytes) -> None:
             decode(frame)
 
 
+@pytest.mark.parametrize("nested", [b"\x91" * 100_000, b"\x81\xa1a" * 100_000])
+def test_nesting_is_an_engine_error(nested: bytes) -> None:
+    # The tag comes last, so what stands before it has to be stepped over.
+    frame = b"\x82\xa1a" + nested + b"\xc0" + msgspec.msgpack.encode("type") + b"\xa4Ping"
+    for decode in (decode_client, decode_core):
+        with pytest.raises(EngineError) as raised:
+            decode(bytes([PROTOCOL_VERSION]) + frame)
+        assert raised.value.reason is EngineReason.MESSAGE_INVALID
+
+
 @given(st.sampled_from(CLIENT_MESSAGES), st.data())
 def test_cut_frames_are_engine_errors(message: Any, data: st.DataObject) -> None:
     frame = encode(message)
