@@ -17,8 +17,13 @@ from ..reason import Reason, Refused
 from .limits import PageLimits
 
 _TAG = re.compile(r"<(/?[a-zA-Z][a-zA-Z0-9:-]*)")
-_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{16000,}")
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+# An attribute as the HTML standard tokenises it: only after `=` do quotes hold anything.
+_ATTRIBUTE_TEXT = (
+    r"(?:=[^\s/>=]*+|[^\s/>=]++)"
+    r"(?:\s*+=\s*+(?:\"[^\"]*+(?:\"|\Z)|'[^']*+(?:'|\Z)|[^\s>\"'][^\s>]*+)?+)?+"
+)
+_ATTRIBUTE = re.compile(_ATTRIBUTE_TEXT)
+_TAG_REST = re.compile(rf"<[a-zA-Z](?=([^\s/>]*+(?:[\s/]++|{_ATTRIBUTE_TEXT})*+))")
 # Elements that never stay open, or that the next of their kind closes.
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _NEVER_DEEP = _VOID | frozenset(
@@ -26,6 +31,8 @@ _NEVER_DEEP = _VOID | frozenset(
     "tfoot colgroup caption rt rp image frame keygen nobr a button".split()
 )
 _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
+_MAX_TAG_READS = 2  # of each character; once is what pages need that aren't made for it
+_FEW_ATTRIBUTES = 64
 _FEW_TAGS = 2000  # fewer can't cost anything noticeable, however they nest
 
 
@@ -37,12 +44,32 @@ def parse(html: str, limits: PageLimits) -> LexborHTMLParser:
             "the page's elements are nested too deeply",
             advice="submit the part that holds the record",
         )
-    for found in _LONG_TAG.finditer(html):
-        # The parser compares each attribute with all others of its element.
-        if len(_QUOTED.sub("", found[0]).split()) > limits.max_attributes:
-            raise Refused(Reason.PAGE_TOO_DEEP, "an element has too many attributes")
+    if _has_too_many_attributes(html, limits):
+        raise Refused(Reason.PAGE_TOO_DEEP, "an element has too many attributes")
     # `scripting`: what stands in <noscript> is for other browsers, and stays one text node.
     return LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS.value, scripting=True)
+
+
+def _has_too_many_attributes(html: str, limits: PageLimits) -> bool:
+    """Whether one element has more attributes than allowed, many have many, or it is hard to tell.
+
+    The parser compares each attribute with all others of its element. Every `<` before a letter
+    is tried, in comments and quotes too: what begins a tag depends on all that stands before it,
+    where a tag ends doesn't. Such tries overlap only in pages that are made for it.
+    """
+    budget = _MAX_TAG_READS * len(html)
+    pairs = 0
+    for found in _TAG_REST.finditer(html):
+        start, end = found.span(1)
+        budget -= end - start
+        if budget < 0:
+            return True
+        if end - start > 2 * _FEW_ATTRIBUTES:
+            count = len(_ATTRIBUTE.findall(html, start, end))
+            pairs += count * count
+            if count > limits.max_attributes or pairs > 2 * limits.max_attributes**2:
+                return True
+    return False
 
 
 def _is_cheap(html: str, limits: PageLimits) -> bool:

@@ -101,6 +101,34 @@ def test_refused(body: bytes, content_type: str | None, reason: Reason) -> None:
     assert refusal.value.reason is reason
 
 
+MANY = [f"a{i}" for i in range(4100)]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<p " + "='<' ".join(MANY) + ">x",
+        "<p " + ' = ">" '.join(MANY) + ">x",
+        "<p/" + "/".join(MANY) + ">x",
+        "<p " + "=''".join(MANY) + ">x",
+        '<!--<q a="--><p ' + " ".join(MANY) + ">x",
+        ("<p " + " ".join(MANY[:3900]) + ">") * 60,
+        '<p a="' * 100_000,
+    ],
+    ids=["<", ">", "slashes", "no spaces", "begun in a comment", "many elements", "overlapping"],
+)
+def test_attributes_are_counted_however_they_are_written(html: str) -> None:
+    # The parser would take from seconds to hours for these.
+    with pytest.raises(Refused, match="attributes") as refusal:
+        read(html.encode())
+    assert refusal.value.reason is Reason.PAGE_TOO_DEEP
+
+
+def test_few_attributes_may_hold_much() -> None:
+    body = "<p title='" + "a b=c > < " * 9000 + "' " + " ".join(MANY[:3900]) + ">x</p>"
+    assert read(body.encode()).text == "x"
+
+
 @pytest.mark.parametrize("tag", ["div", "span", "table", "b", "ul><li", "blockquote"])
 def test_five_thousand_deep(tag: str) -> None:
     page = read(f"<h1>Top</h1>{f'<{tag}>' * 5000}the bottom".encode())
