@@ -12,6 +12,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
+from .problems import problem_of
 
 REQUEST_ID_HEADER = b"x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -35,11 +36,12 @@ class AccessLog:
         request_id = _request_id(scope)
         started = time.perf_counter()
         status = 500
+        begun = False
 
         async def observe(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 message["headers"] = [
                     *message.get("headers", []),
                     (REQUEST_ID_HEADER, request_id.encode()),
@@ -54,8 +56,9 @@ class AccessLog:
                 frames = traceback.extract_tb(error.__traceback__)[-8:]
                 where = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames]
                 self._log.error("request_failed", error=type(error).__name__, where=where)
-                if status != 500:
+                if begun:
                     raise
+                await problem_of(error)(scope, receive, observe)
             finally:
                 seconds = time.perf_counter() - started
                 route = _route(scope)
