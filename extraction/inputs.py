@@ -7,7 +7,7 @@ that doesn't exist is raised, before anything is read.
 from __future__ import annotations
 
 import base64
-import binascii
+import codecs
 import glob
 import os
 import re
@@ -25,6 +25,8 @@ from .record import PageInput
 BodyEncoding = Literal["base64", "utf-8"]
 NDJSON_SUFFIXES = (".ndjson", ".jsonl")
 MAX_ID_CHARS = 512
+# What msgspec raises for bytes from outside: the second when they nest too deeply.
+UNDECODABLE = (msgspec.MsgspecError, RecursionError)
 
 
 class PageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,9 +74,10 @@ _loose_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def parse_line(line: bytes, *, default_id: str, max_page_bytes: int) -> ReadPage | BadInput:
     """Read one NDJSON line; `default_id` serves a line without an id."""
+    line = line.removeprefix(codecs.BOM_UTF8)  # Where a file begins, or files were joined.
     try:
         page = _decoder.decode(line)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         return BadInput(_line_id(line, default_id), None, Reason.INPUT_INVALID, _explain(error))
     return page_of_line(page, default_id=default_id, max_page_bytes=max_page_bytes)
 
@@ -99,7 +102,7 @@ def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> Rea
     elif page.body_encoding == "base64":
         try:
             body = base64.b64decode(page.body or "", validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # Also for letters outside of ASCII.
             return bad(Reason.BODY_ENCODING_INVALID, f"body isn't base64: {error}")
     elif page.body_encoding == "utf-8":
         body, encoding = (page.body or "").encode("utf-8", "replace"), "utf-8"
@@ -117,7 +120,7 @@ def _line_id(line: bytes, default: str) -> str:
     """The id of a line whose other fields are wrong, as far as it can be found."""
     try:
         found = msgspec.json.decode(_loose_decoder.decode(line)["id"])
-    except (msgspec.MsgspecError, KeyError):
+    except (*UNDECODABLE, KeyError):
         return default
     return str(found)[:MAX_ID_CHARS] if isinstance(found, str | int) else default
 
@@ -180,12 +183,16 @@ def _expand(source: str) -> list[str]:
     if source == "-":
         return ["-"]
     path = Path(source)
-    if path.is_dir():
+    try:
+        exists, folder = path.exists(), path.is_dir()
+    except OSError as error:  # A name that is too long, a folder that may not be entered.
+        raise Refused(Reason.INPUT_INVALID, f"{source[:200]}: {error.strerror}") from None
+    if folder:
         found = [str(file) for file in _walk(path)]
         if not found:
             raise Refused(Reason.INPUT_INVALID, f"{source}: the folder holds no file")
         return found
-    if path.exists():
+    if exists:
         return [source]
     matches = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
     files = [file for match in matches for file in (_expand(match) if match != "-" else [])]
@@ -198,7 +205,11 @@ def _expand(source: str) -> list[str]:
 def _walk(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(parent) / name for name in sorted(files) if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(parent) / name
+            # Pipes, sockets and devices are left out: opening one may wait for ever.
+            if not name.startswith(".") and (path.is_file() or not path.exists()):
+                yield path
 
 
 def _read_all(
@@ -227,7 +238,7 @@ def _one_page(name: str, body: bytes, max_page_bytes: int) -> ReadPage | BadInpu
 def _read_stdin(stdin: BinaryIO, max_page_bytes: int) -> Iterator[ReadPage | BadInput]:
     limit = line_limit(max_page_bytes)
     first = stdin.readline(limit)
-    if first.lstrip().startswith(b"{"):
+    if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         yield from read_ndjson(stdin, source="-", max_page_bytes=max_page_bytes, first=first)
         return
     rest = stdin.read(max(0, max_page_bytes + 1 - len(first)))

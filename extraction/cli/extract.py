@@ -90,5 +90,10 @@ def _sink(out: str | None) -> Iterator[BinaryIO]:
         file = open(out, "wb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise Refused(Reason.INPUT_INVALID, f"{out}: {error.strerror}") from None
-    with file:
+    try:
         yield file
+    finally:
+        try:
+            file.close()  # Writes what is still buffered.
+        except OSError as error:
+            raise Refused(Reason.INPUT_INVALID, f"{out}: {error.strerror}") from None

@@ -118,6 +118,7 @@ def test_state_is_taken_up_again(
         (["crawl", "--schema", "broken.json"], 2, "schema_invalid"),
         (["crawl", "--schema", "unsupported.json"], 2, "keyword_unsupported"),
         (["crawl", "--schema", "stock.json", "--out", "no/such/folder"], 2, "input_invalid"),
+        (["crawl", "--schema", "stock.json", "--out", "/dev/full"], 2, "input_invalid"),
         (["crawl", "--schema", "stock.json", "--model", "no-such-model"], 3, "model_invalid"),
         (["crawl", "--schema", "stock.json", "--redis-url", "redis://127.0.0.1:1/0"], 4, None),
         (["crawl", "--schema", "stock.json", "--redis-url", "http://x"], 2, "request_invalid"),

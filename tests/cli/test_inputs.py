@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,10 @@ def test_an_ndjson_file_is_told_by_its_name(tmp_path: Path) -> None:
         (line(id="x", body="YQ=="), Reason.INPUT_INVALID, "body_encoding"),
         (line(id="x", html="a", body_encoding="base64"), Reason.INPUT_INVALID, "body_encoding"),
         (line(id="x", body="***", body_encoding="base64"), Reason.BODY_ENCODING_INVALID, "base64"),
+        (line(id="x", body="é", body_encoding="base64"), Reason.BODY_ENCODING_INVALID, "base64"),
+        (b'{"id":' + b"[" * 30_000, Reason.INPUT_INVALID, "str"),
+        (b'{"url":' + b"[" * 30_000, Reason.INPUT_INVALID, "str"),
+        (b'{"schema":' + b"[" * 30_000 + b"]" * 30_000 + b"}", Reason.INPUT_INVALID, "str"),
         (line(id="x", body="a", body_encoding="rot13"), Reason.INPUT_INVALID, "rot13"),
         (line(id="x", hmtl="a"), Reason.INPUT_INVALID, "did you mean html"),
         (line(id="x", html=7), Reason.INPUT_INVALID, "html"),
@@ -119,6 +124,26 @@ def test_a_bad_line_costs_only_itself(content: bytes, reason: Reason, words: str
     assert words in bad.message
     if b'"id": "x"' in content:
         assert bad.id == "x"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(b"\xef\xbb\xbf" + line(id="x", html="a"))
+    for source, stdin in (("-", b"\xef\xbb\xbf" + line(id="x", html="a")), (str(tmp_path), b"")):
+        (page,) = pages(source, stdin=stdin)
+        assert isinstance(page, ReadPage)
+        assert (page.id, page.page.body) == ("x", b"a")
+
+
+def test_a_pipe_in_a_folder_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_bytes(b"<p>a")
+    os.mkfifo(tmp_path / "b.html")
+    assert [page.id for page in pages(str(tmp_path))] == [str(tmp_path / "a.html")]
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(Refused, match="too long") as refused:
+        pages("x" * 5000)
+    assert refused.value.reason == Reason.INPUT_INVALID
 
 
 def test_an_endless_line_is_skipped_without_being_held() -> None:

@@ -51,11 +51,12 @@ def test_scrapy_items(redis_client: redis.Redis) -> None:
         },
         {"url": "https://a.example/3"},
         {"url": "https://a.example/4", "body": "%", "body_encoding": "base64"},
+        {"url": "https://a.example/5", "body": "é", "body_encoding": "base64"},
     ]
-    redis_client.rpush("spider:items", *map(json.dumps, items), "not json")
+    redis_client.rpush("spider:items", *map(json.dumps, items), "not json", '{"a":' + "[" * 3000)
     ledger = Ledger(redis_client)
     source = RedisListSource(redis_client, "spider:items", max_page_bytes=LIMIT)
-    assert run(source, ledger, batch="crawl") == PumpReport(submitted=2, rejected=3)
+    assert run(source, ledger, batch="crawl") == PumpReport(submitted=2, rejected=5)
     pages = leased(ledger)
     first, second = pages["https://a.example/1"], pages["https://a.example/2"]
     assert (first.body, first.encoding, first.content_type) == (

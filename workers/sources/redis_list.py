@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-from pagemill.extraction.inputs import BadInput
+from pagemill.extraction.inputs import UNDECODABLE, BadInput
 from pagemill.extraction.ledger import content_hash, redis_errors
 from pagemill.extraction.reason import Reason, Refused
 from pagemill.extraction.record import PageInput
@@ -124,7 +123,7 @@ class RedisListSource:
                 body, encoding = html.encode("utf-8", "replace"), "utf-8"
         except Refused as refused:
             return BadInput(name, url, refused.reason, str(refused))
-        except (msgspec.MsgspecError, binascii.Error) as error:
+        except (*UNDECODABLE, ValueError) as error:
             return BadInput(name, url, Reason.INPUT_INVALID, str(error))
         return PageInput(
             id=name,
