@@ -91,6 +91,10 @@ def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> Rea
 
     if not 0 < len(name) <= MAX_ID_CHARS:
         return bad(Reason.INPUT_INVALID, f"id: from 1 to {MAX_ID_CHARS} characters")
+    if _half_a_pair(name, page.url, page.content_type, page.encoding, page.schema):
+        return BadInput(
+            default_id, None, Reason.INPUT_INVALID, "a field holds half of a surrogate pair"
+        )
     if (page.html is None) == (page.body is None):
         return bad(Reason.INPUT_INVALID, "give either html or body")
     encoding = page.encoding
@@ -114,6 +118,15 @@ def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> Rea
         id=name, url=page.url, body=body, content_type=page.content_type, encoding=encoding
     )
     return ReadPage(read, page.schema)
+
+
+def _half_a_pair(*texts: str | None) -> bool:
+    """Whether a text can't be written as UTF-8; JSON parsers other than ours let such through."""
+    try:
+        "".join(text for text in texts if text is not None).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _line_id(line: bytes, default: str) -> str:

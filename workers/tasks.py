@@ -65,7 +65,7 @@ def extract(
         [accepted] = _submit(runtime, [fields], schema, None, options, interactive=True)
         return _result(_work_on(runtime, accepted))
     except (Refused, SchemaRefused, EngineError) as refused:
-        page = PageInput(id=id or url or "page", url=url, body=b"")
+        page = PageInput(id=_text(id) or _text(url) or "page", url=_text(url), body=b"")
         return _result(Result.failed(page, Reason(refused.reason.value), str(refused)))
     finally:
         _ring_if_needed(runtime)
@@ -83,6 +83,8 @@ def submit(
     A page has the fields of `pagemill.extract`, and may name a schema of its own. Either all
     pages are accepted or an error is raised; submitting again is harmless.
     """
+    if isinstance(pages, str | Mapping) or not isinstance(pages, Sequence):
+        raise Refused(Reason.INPUT_INVALID, "pages: a list of objects")
     if len(pages) > _MAX_PAGES:
         raise Refused(Reason.REQUEST_TOO_LARGE, f"{len(pages)} pages, at most {_MAX_PAGES}")
     runtime = current()
@@ -139,8 +141,9 @@ def _submit(
 
     def version(own: str | None) -> str:
         chosen = own if own is not None else schema
-        if chosen is None:
-            raise Refused(Reason.INPUT_INVALID, "no schema", advice="give schema=NAME")
+        if not isinstance(chosen, str | Mapping):
+            what = "no schema" if chosen is None else f"a {type(chosen).__name__} as schema"
+            raise Refused(Reason.INPUT_INVALID, what, advice="give schema=NAME or a JSON Schema")
         key = chosen if isinstance(chosen, str) else ""
         if key not in fixed:
             fixed[key] = fix_schema(runtime.registry, chosen)
@@ -148,6 +151,8 @@ def _submit(
 
     submissions = []
     for number, fields in enumerate(pages):
+        if not isinstance(fields, Mapping):
+            raise Refused(Reason.INPUT_INVALID, f"page {number + 1} is no object")
         name = str(fields.get("url") or f"page {number + 1}")[:512]
         read = read_page(fields, runtime.redis, default_id=name, max_page_bytes=limit)
         submissions.append(
@@ -208,6 +213,11 @@ def _finished(runtime: Runtime, accepted: Submitted, status: PageStatus) -> Resu
             error=status.error,
         )
     )
+
+
+def _text(value: object) -> str | None:
+    """What may be shown of an argument that may be anything."""
+    return value.encode("utf-8", "replace").decode()[:512] if isinstance(value, str) else None
 
 
 def _result(result: Result) -> dict[str, Any]:
