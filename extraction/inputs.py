@@ -25,6 +25,7 @@ from .record import PageInput
 BodyEncoding = Literal["base64", "utf-8"]
 NDJSON_SUFFIXES = (".ndjson", ".jsonl")
 MAX_ID_CHARS = 512
+MAX_FIELD_CHARS = 8192
 # What msgspec raises for bytes from outside: the second when they nest too deeply.
 UNDECODABLE = (msgspec.MsgspecError, RecursionError)
 
@@ -94,6 +95,12 @@ def page_of_line(page: PageLine, *, default_id: str, max_page_bytes: int) -> Rea
     if _half_a_pair(name, page.url, page.content_type, page.encoding, page.schema):
         return BadInput(
             default_id, None, Reason.INPUT_INVALID, "a field holds half of a surrogate pair"
+        )
+    texts = (page.url, page.content_type, page.encoding, page.schema)
+    if max(len(text or "") for text in texts) > MAX_FIELD_CHARS:
+        # The ledger would refuse the whole group for it.
+        return BadInput(
+            name, None, Reason.INPUT_INVALID, f"a field has over {MAX_FIELD_CHARS} characters"
         )
     if (page.html is None) == (page.body is None):
         return bad(Reason.INPUT_INVALID, "give either html or body")

@@ -110,6 +110,8 @@ def test_an_ndjson_file_is_told_by_its_name(tmp_path: Path) -> None:
         (line(id="x", body="a", body_encoding="rot13"), Reason.INPUT_INVALID, "rot13"),
         (line(id="x", hmtl="a"), Reason.INPUT_INVALID, "did you mean html"),
         (line(id="x", html=7), Reason.INPUT_INVALID, "html"),
+        (line(id="x", html="a", url="u" * 8193), Reason.INPUT_INVALID, "8192 characters"),
+        (line(id="x", html="a", content_type="u" * 8193), Reason.INPUT_INVALID, "8192"),
         (line(id="", html="a"), Reason.INPUT_INVALID, "id"),
         (line(id="x", html="a" * (LIMIT + 1)), Reason.PAGE_TOO_LARGE, "1001"),
     ],
