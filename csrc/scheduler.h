@@ -54,8 +54,10 @@ struct Counters {
 //
 // plan() reserves and advances, commit() applies the outcome, abandon() undoes a plan whose step
 // failed. Plans are committed in the order they were made and abandoned in the opposite order.
-// Blocks and slots are released only when no outstanding plan refers to them. An exception
-// leaves the state as it was. One thread at a time; equal calls give equal plans.
+// Blocks and slots are released only when no outstanding plan refers to them: by a commit row by
+// row (a copied block's original, then what was reserved in vain), then request by ended request;
+// by abandon() from the last row back. An exception leaves the state as it was. One thread at a
+// time; equal calls give equal plans.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);

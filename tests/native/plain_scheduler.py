@@ -522,6 +522,7 @@ class PlainScheduler:
         results = []
         ended = []
         given = iter(outcome)
+        # Row by row: what a row gives up comes before anything that the next row gives up.
         for row in step.rows:
             request = row.request
             finish = 0
@@ -533,16 +534,14 @@ class PlainScheduler:
                     taken, finish = self.apply(row, tokens, ends)
                     if taken or finish:
                         results.append((request.id, taken, finish))
-        self.steps.pop(0)
-        for row in step.rows:
-            request = row.request
-            if self.in_flight(request) > 0:
-                continue
+            if self.in_flight(request) > 1:
+                continue  # a later step refers to it
             if request.state == "ended":
                 ended.append(request)
                 continue
             while len(request.blocks) > self.blocks_for(len(request.tokens)):
                 self.drop(request.blocks.pop())
+        self.steps.pop(0)
         for request in ended:
             self.retire(request, self.late_slots)
         return results

@@ -511,6 +511,26 @@ def test_fork_of_a_failed_step_is_told_again() -> None:
     assert it.plan(0.0).started_ids.tolist() == told == [2]
 
 
+def test_commit_gives_up_blocks_row_by_row() -> None:
+    it = pair(num_blocks=6)
+    it.add(1, [30, 31, 32], max_tokens=8)
+    it.add(2, [1, 2, 3, 4, 5], max_tokens=8)
+    it.add(3, [20, 21, 22, 23], max_tokens=8)
+    step(it)
+    it.fork(2, 4, last_token=9)
+    it.propose(1, [7])
+    plan = it.plan(0.0)
+    # 1 reserves a block for its draft, 2 copies the block that it shares with 4, and for want of
+    # another block for 3, 4 gives way: 2's row is the last to hold the block that was shared.
+    assert plan.slots.tolist() == [0, 1]
+    assert plan.num_drafts.tolist() == [1, 0]
+    (shared,) = plan.copy_src.tolist()
+    reserved = it.native.blocks_of(1)[1]
+    it.commit([([], False), ([1], False)])
+    # What nobody can look up is handed out next, the newest first.
+    assert it.native.free_list()[:2] == [shared, reserved]
+
+
 # --- contracts --------------------------------------------------------------------------------
 
 
