@@ -1,6 +1,7 @@
 #include "closing.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "json_string.h"
 
@@ -30,27 +31,51 @@ size_t ClosingTable::KeyHash::operator()(const Key& key) const {
   return hash ^ hash >> 29;
 }
 
-// Per state and counter, the largest minimum that the counter is held against before it is reset:
-// a fixpoint over the edges, backwards.
+// Per state and counter, the largest minimum that the counter is held against before it is reset.
+// For each counter the largest goes first, backwards over the edges to where nothing larger went.
 void ClosingTable::find_minimums() {
-  minimums_.assign(dfa_->num_states(), {});
+  const size_t n = static_cast<size_t>(dfa_->num_states());
+  minimums_.assign(n, {});
   if (!dfa_->has_counters()) return;
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    for (int32_t state = dfa_->num_states() - 1; state >= 0; --state) {
-      auto& own = minimums_[state];
-      dfa_->for_each_edge(state, [&](uint8_t, int32_t to, const CounterOp* op) {
-        for (int counter = 0; counter < kMaxCounters; ++counter) {
-          uint16_t wanted = minimums_[to][counter];
-          if (op != nullptr && op->counter == counter && op->kind == CounterOp::Kind::kClose) {
-            wanted = op->limit;
-          }
-          if (wanted <= own[counter]) continue;
-          own[counter] = wanted;
-          changed = true;
+  struct Source {
+    int32_t from;
+    const CounterOp* op;
+    bool operator==(const Source&) const = default;
+  };
+  std::vector<std::vector<Source>> into(n);
+  struct Seed {
+    int32_t state;
+    uint16_t limit;
+  };
+  std::array<std::vector<Seed>, kMaxCounters> seeds;
+  const auto closes = [](const CounterOp* op) {
+    return op != nullptr && op->kind == CounterOp::Kind::kClose;
+  };
+  for (int32_t state = 0; state < dfa_->num_states(); ++state) {
+    dfa_->for_each_edge(state, [&](uint8_t, int32_t to, const CounterOp* op) {
+      const Source source{state, op};
+      if (!into[to].empty() && into[to].back() == source) return;
+      into[to].push_back(source);
+      if (closes(op) && op->limit > 0) seeds[op->counter].push_back({state, op->limit});
+    });
+  }
+  std::vector<int32_t> pending;
+  for (int counter = 0; counter < kMaxCounters; ++counter) {
+    std::ranges::stable_sort(seeds[counter], std::greater<>{}, &Seed::limit);
+    for (const Seed& seed : seeds[counter]) {
+      const auto reach = [&](int32_t state) {
+        if (minimums_[state][counter] != 0) return;
+        minimums_[state][counter] = seed.limit;
+        pending.push_back(state);
+      };
+      reach(seed.state);
+      while (!pending.empty()) {
+        const int32_t to = pending.back();
+        pending.pop_back();
+        for (const Source& source : into[to]) {
+          if (!(closes(source.op) && source.op->counter == counter)) reach(source.from);
         }
-      });
+      }
     }
   }
 }
@@ -163,7 +188,7 @@ bool ClosingTable::find_token_edges(std::vector<Edge>& edges, std::vector<size_t
     work += walk(plain ? trie_->rest() : trie_->all(), from,
                  inside ? Region::kString : Region::kNumber,
                  [&](int32_t to, bool left, std::span<const int32_t>) { add(to, left); });
-    if (work > kMaxWalk) return false;
+    if (work > kMaxWalk || edges.size() > kMaxEdges) return false;
     first.push_back(edges.size());
   }
   return true;

@@ -25,8 +25,9 @@ namespace pagemill {
 class ClosingTable {
  public:
   static constexpr int32_t kNever = 1 << 30;
-  static constexpr int32_t kMaxSituations = 1 << 15;
+  static constexpr int32_t kMaxSituations = 1 << 14;
   static constexpr int64_t kMaxWalk = 30'000'000;  // trie nodes
+  static constexpr size_t kMaxEdges = 4'000'000;
 
   ClosingTable(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie);
 

@@ -19,7 +19,8 @@ from .closing_rows import CUT, LOOPED, Logits, Written, by_byte, decode
 NEVER = 1 << 30
 PIECES = b"""{" {"name":" "," ","price": ":null ,"url":null null,"image":null null null, "} "]} ]}
 }] [" [" ":[]," ":null," an the Oak table 12 00 .5 true false \\n \\" \\u00e9 aaaa name
-description url date http:// https:// ":[ null} ":" "}," {"@type":" 20 19 -01- T12: 0.0 99""".split()
+description url date http:// https:// ":[ null} ":" "}," {"@type":" 20 19
+-01- T12: 0.0 99""".split()
 VOCABULARY = [*(bytes([b]) for b in range(256)), *PIECES, b" a", "éé".encode(), b"", b""]
 EOS = [len(VOCABULARY) - 1]
 

@@ -256,3 +256,14 @@ def test_a_damaged_table_is_refused_or_safe(damage: list[tuple[int, int]], seed:
         assert moved is not None
         row = moved
         dfa.forced_run(row.state)
+    rows = GrammarRows(1, len(VOCABULARY))
+    slot, choice = np.zeros((2, 1), dtype=np.int32)
+    for budget in (grammar.min_tokens, 40):
+        rows.attach(0, grammar)
+        rows.set_closing(0, tokens_left=budget, loops=True)
+        logits = np.random.default_rng(seed).random(len(VOCABULARY), dtype=np.float32)
+        for _ in range(budget):
+            rows.masked_argmax(logits.ctypes.data, len(logits), slot, choice)
+            if choice[0] < 0 or choice[0] in EOS:
+                break
+            rows.advance(slot, choice, np.zeros(1, dtype=np.uint8))
