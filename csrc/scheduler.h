@@ -120,17 +120,20 @@ class Scheduler {
   bool schedule_running(Plan& plan, double now);  // true when something was preempted
   bool place_token(Plan& plan, Request& request);  // false: not a plain row, see place()
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
-  void schedule_waiting(Plan& plan);
-  bool try_start(Plan& plan, Request& request);
   int32_t chunk(int32_t wanted, int32_t room) const;
   size_t victim(size_t after) const;  // index in running_, or running_.size()
   void preempt(Plan& plan, Request& request);
   void back_to_queue(Request& request);
   void emit(Plan& plan, Request& request, int32_t tokens, int32_t drafts, int32_t passes);
-  void count_hits(const Request& request, int32_t cached);
   int32_t budget(const Plan& plan) const {
     return config_.max_num_batched_tokens - plan.num_tokens;
   }
+
+  // scheduler_admission.cc: starting.
+  void schedule_waiting(Plan& plan);
+  bool try_start(Plan& plan, Request& request);
+  void join_running(Request& request);
+  void count_hits(const Request& request, int32_t cached);
 
   // scheduler_blocks.cc, scheduler_fork.cc: blocks and the prefix index.
   int32_t blocks_for(int32_t tokens) const {
@@ -155,7 +158,6 @@ class Scheduler {
   BlockId copy_tail(Plan& plan, Request& request);  // returns the block that was shared
   void retell(Plan& plan, Request& request);
   void share_blocks(Request& parent, Request& child);
-  void join_running(Request& request);
   void register_full_blocks(Request& request, std::vector<BlockId>* log);
   void release_blocks(Request& request);
   void give_up_slot(Request& request, std::vector<int32_t>& ended_slots);
