@@ -352,16 +352,39 @@ class GrammarRows:
         """
     def take_marks(self, slots: _I32, out: _U8) -> None:
         """Hand out and clear marks: bit 0, the bound forbade the best token; bit 1, a loop."""
-    def fill_bitmask(self, slots: _I32, out: _I32, ordinary: bool = False) -> None:
+    def fill_bitmask(
+        self,
+        slots: _I32,
+        out: _I32,
+        starts: _I32 = ...,
+        drafts: _I32 = ...,
+        ordinary: bool = False,
+    ) -> None:
         """Write [n, num_words] packed masks; rows without a grammar get all ids below vocab_size.
 
-        `ordinary`: by the grammars alone. Releases the GIL.
+        With drafts (`drafts[starts[i]:starts[i + 1]]` are those of `slots[i]`) a slot with d of
+        them has d + 1 masks: before the first, and after each that is accepted; closing narrows
+        the first alone. `ordinary`: by the grammars alone. Releases the GIL.
         """
-    def masked_argmax(self, logits: int, stride: int, slots: _I32, out: _I32) -> None:
-        """The best legal token of each row; `logits` points to float32 [n, stride].
+    def masked_argmax(
+        self,
+        logits: int,
+        stride: int,
+        slots: _I32,
+        out: _I32,
+        starts: _I32 = ...,
+        drafts: _I32 = ...,
+    ) -> None:
+        """The best legal token at each position; `logits` points to float32 [n, stride].
 
-        Rows without a grammar take the plain argmax; among equals the lowest id wins; -1 where
-        no id is legal. Releases the GIL.
+        Positions as in `fill_bitmask`. Rows without a grammar take the plain argmax; among equals
+        the lowest id wins; -1 where no id is legal. Releases the GIL.
+        """
+    def accept(self, slots: _I32, starts: _I32, drafts: _I32, chosen: _I32, counts: _I32) -> None:
+        """Write how many of the ids `chosen` at a slot's positions stand, one count a slot.
+
+        Each does up to the first that isn't the draft, that leaves only the end, or after which
+        closing narrows the mask.
         """
     def advance(self, slots: _I32, tokens: _I32, ends: _U8) -> None:
         """Move each row by its token; `ends[i]` becomes 1 when only the end can follow.
@@ -371,6 +394,65 @@ class GrammarRows:
         """
     def count_legal(self, slot: int, tokens: _I32) -> int:
         """How many of `tokens` are legal one after another; the slot's state stays."""
+
+# --- drafts (csrc/bpe.h, page_index.h, draft.h) ----------------------------------------------
+
+class BpeEncoder:
+    """Byte-level BPE of short texts, equal to the tokenizer whose merges it is given."""
+
+    def __init__(
+        self,
+        *,
+        byte_ids: _I32,
+        merges: _I32,
+        class_starts: _I32,
+        classes: _U8,
+        split_digits: bool,
+    ) -> None:
+        """`byte_ids` [256], -1 for bytes without a token.
+
+        `merges` [n, 3] are (left, right, merged) by rank.
+
+        Code points from `class_starts[i]` up to the next start are of `classes[i]`: 0 other,
+        1 letter, 2 number, 3 white space. `split_digits` sets each number apart.
+        """
+    def encode(self, text: bytes) -> _I32: ...
+
+class PageIndex:
+    """The places of a text by what stands before them; ValueError beyond 1 MiB."""
+
+    def __init__(self, text: bytes) -> None: ...
+    def find_suffix(self, context: bytes, near: int = -1) -> tuple[int, int]:
+        """(place after it, length) of the longest suffix of `context` in the text.
+
+        (-1, 0) when less than three bytes match; the place nearest to `near` among equals.
+        """
+
+class Drafter:
+    """Guesses at the next tokens of constrained slots: forced runs, spans of the slot's page."""
+
+    def __init__(
+        self,
+        rows: GrammarRows,
+        encoder: BpeEncoder,
+        *,
+        most_tokens: int,
+        forced: bool,
+        page: bool,
+    ) -> None: ...
+    def start(self, slot: int, page: bytes, output: _I32) -> None:
+        """A slot's request begins, or goes on after the tokens `output`; call after `attach`."""
+    def end(self, slot: int) -> None: ...
+    def advance(
+        self, slots: _I32, counts: _I32, tokens: _I32, num_drafts: _I32
+    ) -> tuple[_I32, _I32]:
+        """Take what a step brought: `counts[i]` tokens for `slots[i]`, flat in `tokens`.
+
+        `num_drafts[i]` of the slot's latest draft were verified. Returns how many of the
+        accepted ones were forced and how many copied, per slot.
+        """
+    def propose(self, slots: _I32) -> tuple[_I32, _I32]:
+        """(starts, tokens): drafts from the states of `rows`, as `Scheduler.propose` takes them."""
 
 # --- CPU kernels (csrc/cpu/) -----------------------------------------------------------------
 

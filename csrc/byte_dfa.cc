@@ -105,6 +105,7 @@ ByteDfa ByteDfa::from_bytes(std::string_view table) {
     dfa.has_edges_[edge / num_classes] = 1;
   }
   dfa.measure_distances();
+  dfa.find_only_bytes();
   return dfa;
 }
 
@@ -130,6 +131,37 @@ std::string ByteDfa::forced_run(int32_t state) const {
     state = target(state, static_cast<uint8_t>(only));
   }
   return run;
+}
+
+int32_t ByteDfa::find_forced_byte(const RowState& row) const {
+  int32_t only = -1;
+  for (int32_t byte = 0; byte < 256; ++byte) {
+    RowState moved = row;
+    if (!step(moved, static_cast<uint8_t>(byte))) continue;
+    if (only >= 0) return -1;
+    only = byte;
+  }
+  return only;
+}
+
+void ByteDfa::find_only_bytes() {
+  only_byte_.assign(num_states_, -1);
+  for (int32_t state = 0; state < num_states_; ++state) {
+    if (final_[state] != 0) continue;
+    int32_t count = 0;
+    int32_t byte = -1;
+    bool counted = false;
+    for_each_edge(state, [&](uint8_t label, int32_t, const CounterOp* op) {
+      ++count;
+      byte = label;
+      counted |= op != nullptr;
+    });
+    if (counted) {
+      only_byte_[state] = kAskCounters;
+    } else if (count == 1) {
+      only_byte_[state] = static_cast<int16_t>(byte);
+    }
+  }
 }
 
 void ByteDfa::measure_distances() {

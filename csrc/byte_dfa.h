@@ -90,6 +90,13 @@ class ByteDfa {
   // The bytes that follow with no alternative, up to a choice or a final state.
   std::string forced_run(int32_t state) const;
 
+  // The only byte that may follow in a row's situation, counters considered; -1 where there are
+  // several, or where the text may end.
+  int32_t forced_byte(const RowState& row) const {
+    const int32_t only = only_byte_[check(row.state)];
+    return only == kAskCounters ? find_forced_byte(row) : only;
+  }
+
   // Bytes of the shortest way to a final state, counters taken to allow it.
   int32_t distance(int32_t state) const { return distance_[check(state)]; }
 
@@ -111,7 +118,10 @@ class ByteDfa {
     const uint16_t to = transitions_[state * num_classes_ + classes_[byte]];
     return to == kNoEdge ? kDead : static_cast<int32_t>(to);
   }
+  static constexpr int16_t kAskCounters = -2;
   void measure_distances();
+  void find_only_bytes();
+  int32_t find_forced_byte(const RowState& row) const;
 
   int32_t num_states_ = 0;
   int32_t start_ = 0;
@@ -123,6 +133,7 @@ class ByteDfa {
   std::vector<uint8_t> final_;
   std::vector<uint8_t> has_edges_;
   std::vector<int32_t> distance_;
+  std::vector<int16_t> only_byte_;
 };
 
 }  // namespace pagemill

@@ -148,58 +148,116 @@ void GrammarRows::take_marks(std::span<const int32_t> slots, std::span<uint8_t> 
   for (size_t i = 0; i < slots.size(); ++i) out[i] = slots_[slots[i]].closing.take_marks();
 }
 
-void GrammarRows::fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out,
-                               bool ordinary) {
-  if (out.size() != slots.size() * static_cast<size_t>(num_words_)) {
+size_t GrammarRows::check(std::span<const int32_t> slots, const Drafts& drafts) const {
+  for (const int32_t slot : slots) check(slot);
+  if (drafts.starts.empty()) return slots.size();
+  if (drafts.starts.size() != slots.size() + 1 || drafts.starts[0] != 0 ||
+      static_cast<size_t>(drafts.starts.back()) != drafts.tokens.size() ||
+      !std::is_sorted(drafts.starts.begin(), drafts.starts.end())) {
+    throw std::invalid_argument("the starts of drafts don't fit slots and tokens");
+  }
+  return slots.size() + drafts.tokens.size();
+}
+
+template <typename Use>
+void GrammarRows::at_positions(std::span<const int32_t> slots, const Drafts& drafts,
+                               Use use) const {
+  size_t position = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots_[slots[i]];
+    RowState state = slot.state;
+    use(position++, slot, state, true);
+    if (drafts.starts.empty()) continue;
+    for (int32_t k = drafts.starts[i]; k < drafts.starts[i + 1]; ++k) {
+      if (slot.grammar != nullptr) slot.grammar->advance(state, drafts.tokens[k]);
+      use(position++, slot, state, false);
+    }
+  }
+}
+
+void GrammarRows::fill_bitmask(std::span<const int32_t> slots, const Drafts& drafts,
+                               std::span<int32_t> out, bool ordinary) {
+  if (out.size() != check(slots, drafts) * static_cast<size_t>(num_words_)) {
     throw std::invalid_argument("bitmask of the wrong shape");
   }
-  for (const int32_t slot : slots) check(slot);
-  for (size_t i = 0; i < slots.size(); ++i) {
+  at_positions(slots, drafts, [&](size_t i, const Slot& slot, const RowState& state, bool first) {
     const std::span<int32_t> target = out.subspan(i * num_words_, num_words_);
-    Slot& slot = slots_[slots[i]];
     if (slot.grammar == nullptr) {
       std::fill(target.begin(), target.end(), -1);
       if (const int32_t rest = vocab_size_ % 32; rest != 0) {
         target.back() = static_cast<int32_t>((uint32_t{1} << rest) - 1);
       }
-      continue;
+      return;
     }
-    slot.grammar->with_mask(slot.state, [&](std::span<const int32_t> row, int32_t,
-                                            std::span<const int32_t>) {
+    slot.grammar->with_mask(state, [&](std::span<const int32_t> row, int32_t,
+                                       std::span<const int32_t>) {
       std::fill(std::copy(row.begin(), row.end(), target.begin()), target.end(), 0);
     });
-    if (!ordinary && slot.closing.narrows(slot.state)) {
-      slot.closing.narrow(slot.state, target.first(slot.grammar->trie().num_words()), narrow_);
+    if (first && !ordinary && slot.closing.narrows(state)) {
+      slot.closing.narrow(state, target.first(slot.grammar->trie().num_words()), narrow_);
     }
-  }
+  });
 }
 
 void GrammarRows::masked_argmax(const float* logits, int64_t stride,
-                                std::span<const int32_t> slots, std::span<int32_t> out) {
+                                std::span<const int32_t> slots, const Drafts& drafts,
+                                std::span<int32_t> out) {
   if (logits == nullptr) throw std::invalid_argument("no logits");
   if (stride < vocab_size_) {
     throw std::invalid_argument("logits of " + std::to_string(stride) + " ids, not " +
                                 std::to_string(vocab_size_));
   }
-  if (out.size() != slots.size()) throw std::invalid_argument("one result a row");
-  for (const int32_t slot : slots) check(slot);
-  for (size_t i = 0; i < slots.size(); ++i) {
+  if (out.size() != check(slots, drafts)) throw std::invalid_argument("one result a position");
+  size_t row_at = 0;  // of the latest first position
+  at_positions(slots, drafts, [&](size_t i, const Slot& slot, const RowState& state, bool first) {
+    const size_t of_row = first ? row_at++ : row_at - 1;
     const float* row_logits = logits + static_cast<int64_t>(i) * stride;
-    Slot& slot = slots_[slots[i]];
     if (slot.grammar == nullptr) {
       out[i] = argmax_all(row_logits, vocab_size_);
-      continue;
+      return;
     }
-    slot.grammar->with_mask(slot.state, [&](std::span<const int32_t> row, int32_t popcount,
-                                            std::span<const int32_t> ids) {
+    slot.grammar->with_mask(state, [&](std::span<const int32_t> row, int32_t popcount,
+                                       std::span<const int32_t> ids) {
       out[i] = popcount <= MaskPool::kSparseLimit ? argmax_ids(row_logits, ids)
                                                   : argmax_bits(row_logits, row, vocab_size_);
-      if (out[i] < 0 || !slot.closing.narrows(slot.state)) return;
-      note_best(slots[i], out[i]);
+      if (!first || out[i] < 0 || !slot.closing.narrows(state)) return;
+      note_best(slots[of_row], out[i]);
       std::vector<int32_t> narrowed(row.begin(), row.end());
-      slot.closing.narrow(slot.state, narrowed, narrow_);
+      slot.closing.narrow(state, narrowed, narrow_);
       out[i] = argmax_bits(row_logits, narrowed, vocab_size_);
     });
+  });
+}
+
+void GrammarRows::accept(std::span<const int32_t> slots, const Drafts& drafts,
+                         std::span<const int32_t> chosen, std::span<int32_t> counts) const {
+  if (chosen.size() != check(slots, drafts)) {
+    throw std::invalid_argument("one chosen id a position");
+  }
+  if (counts.size() != slots.size()) throw std::invalid_argument("one count a slot");
+  size_t first = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const bool any = !drafts.starts.empty();
+    const size_t start = any ? static_cast<size_t>(drafts.starts[i]) : 0;
+    const size_t num_drafts = any ? static_cast<size_t>(drafts.starts[i + 1]) - start : 0;
+    const Slot& slot = slots_[slots[i]];
+    RowState state = slot.state;
+    RowClosing closing = slot.closing;
+    size_t count = 0;
+    bool holds = true;
+    while (holds) {
+      const int32_t id = chosen[first + count];
+      holds = count < num_drafts && id == drafts.tokens[start + count];
+      ++count;
+      if (!holds || slot.grammar == nullptr) continue;
+      const RowState from = state;
+      holds = slot.grammar->advance(state, id) && !slot.grammar->only_end(state);
+      if (!holds) continue;
+      closing.advance(*slot.grammar, from, id);
+      holds = !closing.narrows(state);
+    }
+    counts[i] = static_cast<int32_t>(count);
+    first += num_drafts + 1;
   }
 }
 

@@ -22,6 +22,7 @@ class GrammarRows {
   GrammarRows(int32_t num_slots, int32_t vocab_size);
 
   int32_t num_words() const { return num_words_; }
+  int32_t num_slots() const { return static_cast<int32_t>(slots_.size()); }
 
   void attach(int32_t slot, std::shared_ptr<Grammar> grammar);
   void detach(int32_t slot);
@@ -29,6 +30,7 @@ class GrammarRows {
 
   // A copy of a slot's state, and the way back to one; the slot must have a grammar.
   RowState state(int32_t slot) const;
+  const Grammar& grammar(int32_t slot) const { return *constrained(slot).grammar; }
   void set_state(int32_t slot, const RowState& state);
 
   // From now on a slot's record is closed within `tokens_left` tokens (-1: it isn't), and left
@@ -46,14 +48,30 @@ class GrammarRows {
   // Hands out the slots' marks (RowClosing::kCut, kLooped) and clears them.
   void take_marks(std::span<const int32_t> slots, std::span<uint8_t> out);
 
-  // out: [slots, num_words], bit i % 32 of word i / 32. `ordinary`: by the grammars alone.
-  void fill_bitmask(std::span<const int32_t> slots, std::span<int32_t> out,
+  // Drafts of several slots, flat: those of slots[i] are tokens[starts[i]] up to starts[i + 1].
+  // A slot with d drafts has d + 1 positions: before the first draft, and after each of them.
+  // Without starts no slot has drafts.
+  struct Drafts {
+    std::span<const int32_t> starts;
+    std::span<const int32_t> tokens;
+  };
+
+  // out: [positions, num_words], bit i % 32 of word i / 32; a position's mask takes the drafts
+  // before it to be accepted. Closing narrows the first alone, see accept(). After an illegal
+  // draft the masks mean nothing. `ordinary`: by the grammars alone.
+  void fill_bitmask(std::span<const int32_t> slots, const Drafts& drafts, std::span<int32_t> out,
                     bool ordinary = false);
 
-  // out[i] = the legal id with the largest logit of row i, the lowest such id among equals; -1
-  // when no id is legal. logits: [slots, stride], at least vocab_size wide.
+  // out[i] = the legal id with the largest logit of position i, the lowest such id among equals;
+  // -1 when no id is legal. logits: [positions, stride], at least vocab_size wide.
   void masked_argmax(const float* logits, int64_t stride, std::span<const int32_t> slots,
-                     std::span<int32_t> out);
+                     const Drafts& drafts, std::span<int32_t> out);
+
+  // counts[i] = how many of the ids chosen at the positions of slots[i] stand: each up to the
+  // first that isn't the draft, that leaves only the end, or after which closing narrows the
+  // mask: what follows is for the next pass to choose. `chosen`: [positions].
+  void accept(std::span<const int32_t> slots, const Drafts& drafts,
+              std::span<const int32_t> chosen, std::span<int32_t> counts) const;
 
   // Moves each row by its token, in order; a slot may stand there several times.
   void advance(std::span<const int32_t> slots, std::span<const int32_t> tokens,
@@ -70,6 +88,11 @@ class GrammarRows {
   };
 
   size_t check(int32_t slot) const;
+  // Checks drafts against slots; returns the number of positions.
+  size_t check(std::span<const int32_t> slots, const Drafts& drafts) const;
+  // Calls use(position, slot, state, first) for each position in order; `first`: of its slot.
+  template <typename Use>
+  void at_positions(std::span<const int32_t> slots, const Drafts& drafts, Use use) const;
   const Slot& constrained(int32_t slot) const;
 
   int32_t vocab_size_;

@@ -145,6 +145,7 @@ def assemble(
             )
         )
 
+    executor.batch.drafter = make_drafter(config, vocabulary, executor.batch)
     try:
         make_scheduler()
     except ValueError as error:
@@ -166,6 +167,24 @@ def assemble(
         grammars=GrammarStore(trie, config.grammar_cache_bytes),
         executor=executor,
         make_scheduler=make_scheduler,
+    )
+
+
+def make_drafter(
+    config: EngineConfig, vocabulary: Vocabulary, batch: Batch
+) -> _core.Drafter | None:
+    """What guesses tokens for a batch; None where speculation is off or can't be served."""
+    if config.speculation == "off":
+        return None
+    if vocabulary.byte_pairs is None:
+        _log.warning("no drafts: the tokenizer is no byte-level BPE of the kind that is served")
+        return None
+    return _core.Drafter(
+        batch.grammar_rows,
+        vocabulary.byte_pairs.encoder(),
+        most_tokens=config.num_speculative_tokens,
+        forced=config.speculation in ("auto", "forced"),
+        page=config.speculation in ("auto", "page"),
     )
 
 

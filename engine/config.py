@@ -14,6 +14,7 @@ from typing import Any
 from .errors import EngineError, EngineReason
 
 DTYPES = {"auto": "auto", "fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16"}
+_MAX_DRAFT = 256
 
 
 def available_cpus() -> int:
@@ -45,6 +46,8 @@ class EngineConfig:
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0  # most tokens of one prompt in a step; 0: no limit
     scheduling_policy: str = "fcfs"  # fcfs | priority
+    speculation: str = "auto"  # auto (both) | forced (grammar) | page (copied spans) | off
+    num_speculative_tokens: int = 12  # most drafts of a request in one step
     max_waiting_requests: int = 4096
     max_waiting_tokens: int = 4_000_000
     close_records: bool = True  # a record ends, valid, within max_tokens
@@ -69,6 +72,9 @@ class EngineConfig:
         _one_of("quantization", self.quantization, ("none", "int8"))
         _one_of("dtype", self.dtype, tuple(DTYPES))
         _one_of("scheduling_policy", self.scheduling_policy, ("fcfs", "priority"))
+        _one_of("speculation", self.speculation, ("auto", "forced", "page", "off"))
+        if not 1 <= self.num_speculative_tokens <= _MAX_DRAFT:
+            raise _invalid("num_speculative_tokens", f"must lie in 1 to {_MAX_DRAFT}")
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "grammar_cache_bytes"):
             if getattr(self, name) < 1:
                 raise _invalid(name, "must be at least 1")
@@ -127,6 +133,8 @@ _HELP = {
     "enable_chunked_prefill": "split long prompts over steps",
     "long_prefill_token_threshold": "most tokens of one prompt in a step (0: no limit)",
     "scheduling_policy": "fcfs or priority",
+    "speculation": "auto, forced (by the grammar), page (copied spans) or off",
+    "num_speculative_tokens": "most drafted tokens of a request in one step",
     "max_waiting_requests": "requests beyond this are refused",
     "max_waiting_tokens": "prompt tokens beyond this are refused",
     "close_records": "end records, valid, within max_tokens",

@@ -75,7 +75,7 @@ class EngineCore:
         self._config = config
         self._num_blocks = num_blocks
         self._eos_ids = vocabulary.eos_ids
-        self._executor = executor
+        self.executor = executor
         self._clock = clock
         self._counters = EngineCounters()
         self._book = RequestBook()
@@ -172,7 +172,7 @@ class EngineCore:
         scheduler = self._stepper.scheduler
         running, parked = scheduler.num_running(), len(self._parking)
         waiting = scheduler.num_waiting() + parked
-        counters = self._counters.snapshot(scheduler.stats(), self._executor.counters())
+        counters = self._counters.snapshot(scheduler.stats(), self.executor.counters())
         counters["num_grammars"] = len(self._grammars)
         room = int(self._config.max_num_seqs * (1 + _QUEUE_AHEAD)) - running - waiting
         return EngineStats(

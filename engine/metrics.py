@@ -17,6 +17,8 @@ class EngineCounters:
     def __init__(self) -> None:
         self.prompt_tokens = 0  # of started requests
         self.generation_tokens = 0
+        self.forced_tokens = 0  # of these, confirmed drafts that the grammar forced ...
+        self.copied_tokens = 0  # ... and those copied from the page
         self.steps = 0
         self.step_tokens = 0  # computed in steps, prompts and completions
         self.plan_us = 0

@@ -15,6 +15,7 @@ from .errors import EngineError, EngineReason
 
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_PAGE_BYTES = 1024 * 1024
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
@@ -37,6 +38,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     core asks for tables that it doesn't hold (NeedGrammar). `salt` keeps tenants' cache blocks
     apart from token `salt_from` on, so that a shared schema prefix serves all of them.
     `timeout_s` counts from arrival at the core; 0 means none. `tag` groups statistics (a schema).
+    `page` is UTF-8 text that the completion is likely to copy from, as the prompt shows it: drafts
+    are taken from it, answers don't depend on it. Only its first MAX_PAGE_BYTES count.
     """
 
     request_id: str
@@ -49,6 +52,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: float = 0.0
     tenant: str = ""
     tag: str = ""
+    page: bytes = b""
 
 
 # From client to core.
@@ -105,6 +109,8 @@ class NeedGrammar(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=T
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens of a finished request; forced and drafted count within completion.
 
+    Both were drafted and confirmed: forced ones because the grammar left no other text, drafted
+    ones because the page says so.
     `closed_early`: the record is whole, and shorter than the model meant it, since max_tokens
     would not have sufficed. `loops_closed`: strings and numbers left because they repeated.
     """

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pagemill._core import Grammar
 
-from .executor.base import SlotStart
-from .protocol import FinishReason, Output, Request, Usage
+from .executor.rows import SlotStart
+from .protocol import MAX_PAGE_BYTES, FinishReason, Output, Request, Usage
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Entry:
     grammar: Grammar | None = None
     output_ids: list[int] = field(default_factory=list)
     cached_tokens: int | None = None  # of the prompt, when it first started
+    forced_tokens: int = 0
+    drafted_tokens: int = 0
     first_token_s: float = 0.0
     closed_early: bool = False  # the bound on tokens forbade a token that was wanted
     loops_closed: int = 0
@@ -44,7 +46,8 @@ class Entry:
 
     def start(self, slot: int) -> SlotStart:
         """What the executor needs when the request takes a slot."""
-        return SlotStart(slot, self.request.sampling, self.grammar, self.output_ids)
+        page = self.request.page[:MAX_PAGE_BYTES]
+        return SlotStart(slot, self.request.sampling, self.grammar, self.output_ids, page)
 
     def last_output(self, verdict: Verdict, token_ids: tuple[int, ...], now: float) -> Output:
         """The Output that ends the request."""
@@ -60,6 +63,8 @@ class Entry:
                 completion_tokens=len(self.output_ids),
                 closed_early=self.closed_early,
                 loops_closed=self.loops_closed,
+                forced_tokens=self.forced_tokens,
+                drafted_tokens=self.drafted_tokens,
             ),
             first_token_s=self.first_token_s,
             finished_s=now - self.arrival,

@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from pagemill._core import Finish, Plan, Refusal, Scheduler
 
 from .admission import stable_hash
 from .errors import EngineReason
-from .executor.base import Executor, SlotStart, StepResult
+from .executor.base import Executor
 from .executor.batch import CUT, LOOPED
+from .executor.rows import SlotStart, StepResult
 from .metrics import EngineCounters
 from .request_book import Entry, RequestBook, Verdict
 
@@ -107,7 +110,10 @@ class Stepper:
             # Read before the plan's buffers are given back.
             ended = self._ended(plan)
             num_rows, num_tokens = plan.num_rows, plan.num_tokens
+            slots = np.ascontiguousarray(plan.slots[plan.sampled != 0])
+            self._count_drafts(slots, result)
             progress = self._commit(plan, result)
+            self._propose(slots)
         except Exception as error:
             return self._start_anew("committing", error)
         now = self._clock()
@@ -181,6 +187,22 @@ class Stepper:
             elif new:
                 progress.append(Progress(entry, new, None))
         return progress
+
+    def _count_drafts(self, slots: NDArray[np.int32], result: StepResult) -> None:
+        """Give each request its share of confirmed drafts."""
+        for index in np.flatnonzero(result.forced + result.copied).tolist():
+            entry = self._entry(self._slot_numbers[int(slots[index])])
+            entry.forced_tokens += int(result.forced[index])
+            entry.drafted_tokens += int(result.copied[index])
+        self._counters.forced_tokens += int(result.forced.sum())
+        self._counters.copied_tokens += int(result.copied.sum())
+
+    def _propose(self, slots: NDArray[np.int32]) -> None:
+        """Guess at what follows, for the next plan; requests that have ended take none."""
+        drafts = self._executor.propose(slots) if len(slots) else None
+        if drafts is not None and len(drafts.tokens):
+            numbers = [self._slot_numbers[slot] for slot in slots.tolist()]
+            self.scheduler.propose(np.array(numbers), drafts.starts, drafts.tokens)
 
     # --- steps that fail ------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from .byte_pairs import BytePairs
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer
 from .errors import EngineError, EngineReason
@@ -46,6 +47,8 @@ class Tokenizer:
         self._control_pattern = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         self._token_bytes = _token_bytes(spec, self._text)
         self.vocab_size: Final = len(self._token_bytes)
+        # None where the C++ encoder can't stand in for the tokenizer.
+        self.byte_pairs: Final = BytePairs.of(spec, _byte_alphabet())
         self._template = (
             ChatTemplate(template, _special_tokens(settings)) if template is not None else None
         )

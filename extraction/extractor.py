@@ -113,6 +113,7 @@ class Extractor:
             timeout_s=options.timeout_s,
             tenant=options.tenant,
             tag=schema.ref,
+            page=built.page_text.encode("utf-8", "replace"),
         )
         timings = Timings(read_s=read_done - started, prompt_s=_since(read_done))
         return Prepared(page, content, schema, options, request, built.page_cut, timings)

@@ -44,11 +44,15 @@ class ChatTokenizer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """Token ids int32[n]; tokens from `salt_from` on belong to the page and its owner."""
+    """Token ids int32[n]; tokens from `salt_from` on belong to the page and its owner.
+
+    `page_text` is the page's part as the prompt shows it.
+    """
 
     token_ids: NDArray[np.int32]
     salt_from: int
     page_cut: bool
+    page_text: str = ""
 
 
 def build(
@@ -79,7 +83,7 @@ def build(
     content, cut = _page_part(tokenizer, page, room, facts)
     messages = [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
     pieces = tokenizer.chat(messages)
-    return Prompt(np.concatenate(pieces), salt_from=len(pieces[0]), page_cut=cut)
+    return Prompt(np.concatenate(pieces), len(pieces[0]), cut, content)
 
 
 def _page_part(

@@ -148,6 +148,7 @@ void bind_one_grammar(py::module_& m) {
 }
 
 void bind_grammar_rows(py::module_& m) {
+  const Array<int32_t> none(0);
   py::class_<GrammarRows>(m, "GrammarRows")
       .def(py::init<int32_t, int32_t>(), py::arg("num_slots"), py::arg("vocab_size"))
       .def_property_readonly("num_words", &GrammarRows::num_words)
@@ -168,24 +169,39 @@ void bind_grammar_rows(py::module_& m) {
           py::arg("slots").noconvert(), py::arg("out").noconvert())
       .def(
           "fill_bitmask",
-          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t>& out, bool ordinary) {
+          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t>& out,
+             const Array<int32_t>& starts, const Array<int32_t>& drafts, bool ordinary) {
             const auto from = read(slots);
             const auto to = write(out);
+            const GrammarRows::Drafts ahead{read(starts), read(drafts)};
             const py::gil_scoped_release unlocked;
-            self.fill_bitmask(from, to, ordinary);
+            self.fill_bitmask(from, ahead, to, ordinary);
           },
-          py::arg("slots").noconvert(), py::arg("out").noconvert(), py::arg("ordinary") = false)
+          py::arg("slots").noconvert(), py::arg("out").noconvert(),
+          py::arg("starts").noconvert() = none, py::arg("drafts").noconvert() = none,
+          py::arg("ordinary") = false)
       .def(
           "masked_argmax",
           [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,
-             Array<int32_t>& out) {
+             Array<int32_t>& out, const Array<int32_t>& starts, const Array<int32_t>& drafts) {
             const auto from = read(slots);
             const auto to = write(out);
+            const GrammarRows::Drafts ahead{read(starts), read(drafts)};
             const py::gil_scoped_release unlocked;
-            self.masked_argmax(reinterpret_cast<const float*>(logits), stride, from, to);
+            self.masked_argmax(reinterpret_cast<const float*>(logits), stride, from, ahead, to);
           },
           py::arg("logits"), py::arg("stride"), py::arg("slots").noconvert(),
-          py::arg("out").noconvert())
+          py::arg("out").noconvert(), py::arg("starts").noconvert() = none,
+          py::arg("drafts").noconvert() = none)
+      .def(
+          "accept",
+          [](const GrammarRows& self, const Array<int32_t>& slots, const Array<int32_t>& starts,
+             const Array<int32_t>& drafts, const Array<int32_t>& chosen, Array<int32_t>& counts) {
+            self.accept(read(slots), {read(starts), read(drafts)}, read(chosen), write(counts));
+          },
+          py::arg("slots").noconvert(), py::arg("starts").noconvert(),
+          py::arg("drafts").noconvert(), py::arg("chosen").noconvert(),
+          py::arg("counts").noconvert())
       .def(
           "advance",
           [](GrammarRows& self, const Array<int32_t>& slots, const Array<int32_t>& tokens,

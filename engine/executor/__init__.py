@@ -3,6 +3,7 @@
 `base` and `fake` import no torch; `torch` and `cpu` do.
 """
 
-from .base import Executor, SlotStart, StepResult, StepRows
+from .base import Executor
+from .rows import Drafts, SlotStart, StepResult, StepRows
 
-__all__ = ["Executor", "SlotStart", "StepResult", "StepRows"]
+__all__ = ["Drafts", "Executor", "SlotStart", "StepResult", "StepRows"]

@@ -9,94 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pagemill._core import Grammar, Plan
+from pagemill._core import Plan
 
-from ..protocol import SamplingParams
 from .batch import Batch
+from .rows import NO_I32, NO_U8, Drafts, SlotStart, StepResult, StepRows
 
 _I32 = NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class SlotStart:
-    """A request that enters the batch, new or resumed after preemption.
-
-    `output_ids` are the tokens that it has produced already: its grammar is moved on by them and
-    its generator's position follows from their number.
-    """
-
-    slot: int
-    sampling: SamplingParams
-    grammar: Grammar | None
-    output_ids: Sequence[int]
-
-
-@dataclass(frozen=True)
-class StepRows:
-    """The computing part of a plan (see `_core.Plan`), or some of its rows."""
-
-    slots: _I32
-    query_start: _I32
-    context_lens: _I32
-    sampled: NDArray[np.uint8]
-    token_ids: _I32
-    positions: _I32
-    slot_mapping: _I32
-
-    @classmethod
-    def of(cls, plan: Plan) -> StepRows:
-        return cls(
-            plan.slots,
-            plan.query_start,
-            plan.context_lens,
-            plan.sampled,
-            plan.token_ids,
-            plan.positions,
-            plan.slot_mapping,
-        )
-
-    def take(self, rows: Sequence[int]) -> StepRows:
-        """Return the same for a subset of the rows."""
-        index = np.asarray(rows, dtype=np.int64)
-        lengths = np.diff(self.query_start)[index]
-        start = np.zeros(len(index) + 1, dtype=np.int32)
-        np.cumsum(lengths, out=start[1:])
-        spans = [np.arange(self.query_start[row], self.query_start[row + 1]) for row in index]
-        tokens = np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
-        return StepRows(
-            np.ascontiguousarray(self.slots[index]),
-            start,
-            np.ascontiguousarray(self.context_lens[index]),
-            np.ascontiguousarray(self.sampled[index]),
-            np.ascontiguousarray(self.token_ids[tokens]),
-            np.ascontiguousarray(self.positions[tokens]),
-            np.ascontiguousarray(self.slot_mapping[tokens]),
-        )
-
-    def sampling_slots(self) -> _I32:
-        """Slots of the rows that sample, in row order."""
-        return np.ascontiguousarray(self.slots[self.sampled != 0])
-
-    def last_tokens(self) -> _I32:
-        """Index into the flat tokens of the last token of each sampling row."""
-        return np.ascontiguousarray(self.query_start[1:][self.sampled != 0] - 1)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What `Scheduler.commit` wants: for each sampling row its tokens, their count, its end.
-
-    `marks` (CUT, LOOPED of `batch`) says what closing did to the row's record.
-    """
-
-    tokens: _I32
-    counts: _I32
-    ends: NDArray[np.uint8]
-    marks: NDArray[np.uint8]
 
 
 class Executor(ABC):
@@ -114,25 +35,34 @@ class Executor(ABC):
         for slot in plan.ended_slots.tolist():
             batch.end(slot)
         for start in starts:
-            batch.start(start.slot, start.sampling, start.grammar, start.output_ids)
+            batch.start(start)
         batch.add_blocks(plan.table_slots, plan.table_indices, plan.table_blocks)
         if len(plan.copy_src):
             self.copy_blocks(plan.copy_src, plan.copy_dst)
         if plan.num_rows == 0:
-            return StepResult(_NO_I32, _NO_I32, _NO_U8, _NO_U8)
+            return StepResult(NO_I32, NO_I32, NO_U8, NO_U8, NO_I32, NO_I32)
         rows = StepRows.of(plan)
         self._check(rows)
-        tokens = self.forward(rows)
-        slots = rows.sampling_slots()
-        if len(slots) and not 0 <= tokens.min() <= tokens.max() < batch.vocab_size:
+        chosen = self.forward(rows)
+        slots, drafts = rows.sampling_slots(), rows.drafts()
+        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < batch.vocab_size:
             raise RuntimeError("the model chose a token outside the vocabulary")
-        ends = batch.advance(slots, tokens)
-        return StepResult(tokens, np.ones_like(slots), ends, batch.take_marks(slots))
+        if not len(drafts.tokens):
+            counts, tokens = np.ones_like(slots), chosen
+        else:
+            counts = np.empty_like(slots)
+            batch.grammar_rows.accept(slots, drafts.starts, drafts.tokens, chosen, counts)
+            tokens = np.ascontiguousarray(chosen[drafts.places() < counts[drafts.owners()]])
+        return batch.advance(slots, counts, tokens, drafts.lengths())
+
+    def propose(self, slots: _I32) -> Drafts | None:
+        """Guess at the next tokens of slots; None when the batch makes no drafts."""
+        return self.batch.propose(slots)
 
     def restore(self, starts: Sequence[SlotStart]) -> None:
         """Put slots back to where they stood before a step that failed."""
         for start in starts:
-            self.batch.start(start.slot, start.sampling, start.grammar, start.output_ids)
+            self.batch.start(start)
 
     def probe(self, plan: Plan, rows: Sequence[int]) -> None:
         """Run the forward pass of some rows of a plan whose step failed, for what it raises.
@@ -149,7 +79,11 @@ class Executor(ABC):
 
     @abstractmethod
     def forward(self, rows: StepRows) -> _I32:
-        """Compute the rows, write their K/V, and return the next token of each sampling row."""
+        """Compute the rows, write their K/V, and return the token chosen at each position.
+
+        Positions are those of `StepRows.positions_to_choose`; a row's choice at a position takes
+        the drafts before it to be accepted.
+        """
 
     @abstractmethod
     def copy_blocks(self, sources: _I32, targets: _I32) -> None:
@@ -163,7 +97,3 @@ class Executor(ABC):
         ids = rows.token_ids
         if len(ids) and not 0 <= ids.min() <= ids.max() < self.batch.vocab_size:
             raise ValueError("a plan holds a token outside the vocabulary")
-
-
-_NO_I32: _I32 = np.zeros(0, dtype=np.int32)
-_NO_U8: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pagemill._core import Grammar, GrammarRows
+from pagemill._core import Drafter, GrammarRows
 
 from ..counter_rng import uniforms
-from ..protocol import SamplingParams
+from .rows import Drafts, SlotStart, StepResult
 
 _I32 = NDArray[np.int32]
 
@@ -19,8 +19,9 @@ LOOPED = 2
 
 
 class Batch:
-    """Block tables, grammar states and sampling parameters by slot.
+    """Block tables, grammar states, sampling parameters and drafts by slot.
 
+    `drafter` is None where none are made; it is to be set before the first slot starts.
     `block_tables` [slots, blocks] int32 is written in place and never moves. `close_records`
     and `close_loops` are the engine's switches (docs/closing.md).
     """
@@ -48,50 +49,57 @@ class Batch:
         self._seed = seed
         self._close_records = close_records
         self._close_loops = close_loops
+        self.drafter: Drafter | None = None
 
-    def start(
-        self,
-        slot: int,
-        sampling: SamplingParams,
-        grammar: Grammar | None,
-        output_ids: Sequence[int],
-    ) -> None:
-        """Give a slot to a request that has produced `output_ids` so far."""
+    def start(self, start: SlotStart) -> None:
+        """Give a slot to a request, new or resumed."""
+        slot, sampling = start.slot, start.sampling
         self.end(slot)
         self.temperature[slot] = sampling.temperature
         self.top_p[slot] = sampling.top_p
         self._seeds[slot] = sampling.seed
-        self._produced[slot] = len(output_ids)
-        if grammar is not None:
-            self.grammar_rows.attach(slot, grammar)
-            self.grammar_rows.set_closing(
-                slot,
-                tokens_left=sampling.max_tokens if self._close_records else -1,
-                loops=self._close_loops,
-            )
-            one_slot = np.array([slot], dtype=np.int32)
-            end = np.zeros(1, dtype=np.uint8)
-            for token in output_ids:
-                self.grammar_rows.advance(one_slot, np.array([token], dtype=np.int32), end)
-            # Those tokens' marks were told when they were produced.
-            self.take_marks(one_slot)
+        self._produced[slot] = len(start.output_ids)
+        if start.grammar is None:
+            return
+        output = np.array(start.output_ids, dtype=np.int32)
+        self.grammar_rows.attach(slot, start.grammar)
+        self.grammar_rows.set_closing(
+            slot,
+            tokens_left=sampling.max_tokens if self._close_records else -1,
+            loops=self._close_loops,
+        )
+        self.grammar_rows.advance(
+            np.full(len(output), slot, dtype=np.int32), output, np.zeros(len(output), np.uint8)
+        )
+        # Those tokens' marks were told when they were produced.
+        self.take_marks(np.array([slot], dtype=np.int32))
+        if self.drafter is not None:
+            self.drafter.start(slot, start.page, output)
 
     def end(self, slot: int) -> None:
         """Let go of a slot; nothing happens when it is free."""
         if self.grammar_rows.is_attached(slot):
             self.grammar_rows.detach(slot)
+            if self.drafter is not None:
+                self.drafter.end(slot)
         self.temperature[slot] = 0.0
 
     def add_blocks(self, slots: _I32, indices: _I32, blocks: _I32) -> None:
         """Write additions to the block tables: table[slot, index] = block."""
         self.block_tables[slots, indices] = blocks
 
-    def advance(self, slots: _I32, tokens: _I32) -> NDArray[np.uint8]:
-        """Move the slots on by a token each; 1 where the grammar leaves only the end."""
-        ends = np.zeros(len(slots), dtype=np.uint8)
-        self.grammar_rows.advance(slots, tokens, ends)
-        self._produced[slots] += np.uint64(1)
-        return ends
+    def advance(self, slots: _I32, counts: _I32, tokens: _I32, num_drafts: _I32) -> StepResult:
+        """Move each slot on by its `counts` tokens, flat in `tokens`; none may be 0."""
+        ends = np.zeros(len(tokens), dtype=np.uint8)
+        self.grammar_rows.advance(np.repeat(slots, counts), tokens, ends)
+        self._produced[slots] += counts.astype(np.uint64)
+        if self.drafter is None:
+            forced = copied = np.zeros_like(slots)
+        else:
+            forced, copied = self.drafter.advance(slots, counts, tokens, num_drafts)
+        last = np.cumsum(counts) - 1
+        ends = np.ascontiguousarray(ends[last])
+        return StepResult(tokens, counts, ends, self.take_marks(slots), forced, copied)
 
     def note_cuts(self, slots: _I32, best_of: Callable[[list[int], _I32], Sequence[int]]) -> None:
         """For rows chosen from masks: find out whether the bound on tokens forbids the best one.
@@ -116,13 +124,18 @@ class Batch:
         self.grammar_rows.take_marks(slots, marks)
         return marks
 
-    def uniforms(self, slots: _I32) -> NDArray[np.float64]:
-        """The random number in [0, 1) of each slot's next token.
+    def propose(self, slots: _I32) -> Drafts | None:
+        """Guess at the next tokens of slots; None when no drafts are made."""
+        return None if self.drafter is None else Drafts(*self.drafter.propose(slots))
 
-        It depends on the request's seed and the token's place alone, not on the batch or on
-        preemptions.
+    def uniforms(self, slots: _I32, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The random number in [0, 1) of each slot's token `places` after its next one.
+
+        It depends on the request's seed and the token's place alone, not on the batch, on drafts
+        or on preemptions.
         """
-        return uniforms(self._seed, self._seeds[slots], self._produced[slots])
+        ahead = places.astype(np.uint64)
+        return uniforms(self._seed, self._seeds[slots], self._produced[slots] + ahead)
 
     def clear(self) -> None:
         for slot in range(self.num_slots):

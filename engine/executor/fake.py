@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..counter_rng import mix
-from .base import Executor, StepRows
+from .base import Executor
 from .batch import Batch
+from .rows import StepRows
 
 _I32 = NDArray[np.int32]
 _U64 = NDArray[np.uint64]
@@ -50,30 +51,35 @@ class FakeExecutor(Executor):
         blocks[targets] = blocks[sources]
 
     def _choose(self, rows: StepRows) -> _I32:
-        slots = rows.sampling_slots()
-        if not len(slots):
+        rows_slots, drafts = rows.sampling_slots(), rows.drafts()
+        if not len(rows_slots):
             return np.zeros(0, dtype=np.int32)
-        contexts = rows.context_lens[rows.sampled != 0]
+        owners, places = drafts.owners(), drafts.places()
+        slots = rows_slots[owners]
+        contexts = (rows.context_lens[rows.sampled != 0] - drafts.lengths())[owners] + places
         sums = np.array(
             [self._context(slot, length) for slot, length in zip(slots, contexts, strict=True)],
             dtype=np.uint64,
         )
         drawn = self.batch.temperature[slots] > 0
-        sums[drawn] += (self.batch.uniforms(slots[drawn]) * 2.0**53).astype(np.uint64)
+        uniforms = self.batch.uniforms(slots[drawn], places[drawn])
+        sums[drawn] += (uniforms * 2.0**53).astype(np.uint64)
         words = (self.batch.vocab_size + 31) // 32
         bitmask = np.empty((len(slots), words), dtype=np.int32)
-        self.batch.grammar_rows.fill_bitmask(slots, bitmask)
+        self.batch.grammar_rows.fill_bitmask(rows_slots, bitmask, drafts.starts, drafts.tokens)
         attached = [self.batch.grammar_rows.is_attached(slot) for slot in slots.tolist()]
         values = mix(sums).tolist()
+        first = np.flatnonzero(places == 0)
 
         def best_of(rows: Sequence[int], masks: _I32) -> list[int]:
             return [
-                self._pick(values[row], mask, attached[row])
-                for row, mask in zip(rows, masks, strict=True)
+                self._pick(values[at], mask, attached[at])
+                for at, mask in zip(first[rows].tolist(), masks, strict=True)
             ]
 
-        self.batch.note_cuts(slots, best_of)
-        return np.array(best_of(range(len(slots)), bitmask), dtype=np.int32)
+        self.batch.note_cuts(rows_slots, best_of)
+        picks = zip(values, bitmask, attached, strict=True)
+        return np.array([self._pick(*pick) for pick in picks], dtype=np.int32)
 
     def _context(self, slot: int, length: int) -> np.uint64:
         places = np.arange(length)

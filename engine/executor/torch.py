@@ -10,8 +10,9 @@ from torch import Tensor
 from ..model.attention import BatchLayout, KVCache, make_attention
 from ..model.decoder import Decoder
 from ..sampling import apply_bitmask, sample
-from .base import Executor, StepRows
+from .base import Executor
 from .batch import Batch
+from .rows import Drafts, StepRows
 
 _I32 = NDArray[np.int32]
 
@@ -53,9 +54,9 @@ class TorchExecutor(Executor):
             self._tensor(rows.token_ids),
             self._tensor(rows.positions),
             self._attention,
-            self._tensor(rows.last_tokens()),
+            self._tensor(rows.positions_to_choose()),
         )
-        return self._choose(logits, rows.sampling_slots())
+        return self._choose(logits, rows.sampling_slots(), rows.drafts())
 
     @torch.inference_mode()
     def copy_blocks(self, sources: _I32, targets: _I32) -> None:
@@ -68,49 +69,56 @@ class TorchExecutor(Executor):
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
 
-    def _choose(self, logits: Tensor, slots: _I32) -> _I32:
-        tokens = np.empty(len(slots), dtype=np.int32)
+    def _choose(self, logits: Tensor, slots: _I32, drafts: Drafts) -> _I32:
+        """One token a position; logits [positions, vocab]."""
+        tokens = np.empty(len(logits), dtype=np.int32)
         if not len(slots):
             return tokens
         drawn = self.batch.temperature[slots] > 0
         if not drawn.any():
-            self._choose_best(logits, slots, tokens)
+            self._choose_best(logits, slots, drafts, tokens)
             return tokens
-        if not drawn.all():
-            best = np.empty(int((~drawn).sum()), dtype=np.int32)
-            chosen = logits[self._tensor(np.flatnonzero(~drawn))]
-            self._choose_best(chosen, np.ascontiguousarray(slots[~drawn]), best)
-            tokens[~drawn] = best
-        picked = logits[self._tensor(np.flatnonzero(drawn))]
-        tokens[drawn] = self._draw(picked, np.ascontiguousarray(slots[drawn]))
+        owners = drafts.owners()
+        for rows, choose in ((~drawn, self._choose_best), (drawn, self._draw)):
+            places = np.flatnonzero(rows[owners])
+            if len(places):
+                chosen = np.empty(len(places), dtype=np.int32)
+                part = np.ascontiguousarray(slots[rows])
+                choose(logits[self._tensor(places)], part, drafts.take(rows), chosen)
+                tokens[places] = chosen
         return tokens
 
-    def _choose_best(self, logits: Tensor, slots: _I32, out: _I32) -> None:
+    def _choose_best(self, logits: Tensor, slots: _I32, drafts: Drafts, out: _I32) -> None:
         if self._on_cpu:
             logits = logits.contiguous()
-            self.batch.grammar_rows.masked_argmax(logits.data_ptr(), logits.stride(0), slots, out)
+            self.batch.grammar_rows.masked_argmax(
+                logits.data_ptr(), logits.stride(0), slots, out, drafts.starts, drafts.tokens
+            )
         else:
-            out[:] = self._masked(logits, slots).argmax(dim=-1).to("cpu", torch.int32).numpy()
+            best = self._masked(logits, slots, drafts).argmax(dim=-1)
+            out[:] = best.to("cpu", torch.int32).numpy()
 
-    def _draw(self, logits: Tensor, slots: _I32) -> _I32:
+    def _draw(self, logits: Tensor, slots: _I32, drafts: Drafts, out: _I32) -> None:
+        owners = slots[drafts.owners()]
         ids = sample(
-            self._masked(logits, slots),
-            self._tensor(self.batch.temperature[slots]),
-            self._tensor(self.batch.top_p[slots]),
-            self._tensor(self.batch.uniforms(slots)),
+            self._masked(logits, slots, drafts),
+            self._tensor(self.batch.temperature[owners]),
+            self._tensor(self.batch.top_p[owners]),
+            self._tensor(self.batch.uniforms(owners, drafts.places())),
         )
-        drawn: _I32 = ids.to("cpu", torch.int32).numpy()
-        return drawn
+        out[:] = ids.to("cpu", torch.int32).numpy()
 
-    def _masked(self, logits: Tensor, slots: _I32) -> Tensor:
+    def _masked(self, logits: Tensor, slots: _I32, drafts: Drafts) -> Tensor:
         words = (self.batch.vocab_size + 31) // 32
-        bitmask = np.empty((len(slots), words), dtype=np.int32)
-        self.batch.grammar_rows.fill_bitmask(slots, bitmask)
+        bitmask = np.empty((len(logits), words), dtype=np.int32)
+        self.batch.grammar_rows.fill_bitmask(slots, bitmask, drafts.starts, drafts.tokens)
         # Embeddings beyond the tokenizer's vocabulary are never chosen.
         logits = logits[:, : self.batch.vocab_size]
+        first = np.flatnonzero(drafts.places() == 0)  # closing is for the first position alone
 
         def best_of(rows: list[int], ordinary: _I32) -> list[int]:
-            masked = apply_bitmask(logits[rows], self._tensor(ordinary))
+            places = first[rows].tolist()
+            masked = apply_bitmask(logits[places], self._tensor(ordinary))
             best: list[int] = masked.argmax(dim=-1).tolist()
             return best
 

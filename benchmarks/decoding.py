@@ -1,0 +1,179 @@
+"""What drafts are worth on real pages, and that they change no answer.
+
+    python benchmarks/decoding.py --data DIR --json
+
+DIR has folders products, recipes and articles, each with gold.jsonl ({"id", "url", "html"}). The
+first --limit pages of each are extracted with the library's schemas, once with each setting of
+--speculation, by one engine in this process, without metadata in the prompt. Pages are computed
+before the first run, so that all runs find their prompts in the prefix cache: wall_s is decoding.
+
+tokens_per_pass: tokens of records / passes of requests. share: of all tokens. identical: pages
+with equal tokens, of all. mask_warm_us, mask_cold_us: a mask known already, and made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from pagemill import _core, schemas
+from pagemill.engine import store
+from pagemill.engine.config import EngineConfig, set_thread_environment
+from pagemill.engine.protocol import GrammarTable, Outputs, Request, Submit
+from pagemill.engine.tokenizer import Tokenizer
+from pagemill.engine.vocabulary import Vocabulary
+from pagemill.extraction.bound_schema import bind
+from pagemill.extraction.extractor import Extractor, Prepared
+from pagemill.extraction.record import ExtractOptions, PageInput
+
+SETS = {"products": "product", "recipes": "recipe", "articles": "article"}
+_CLIENT = b"benchmark"
+
+
+def prepare(
+    data: Path, extractor: Extractor, limit: int, options: ExtractOptions
+) -> tuple[list[Request], dict[str, bytes]]:
+    requests: list[Request] = []
+    tables: dict[str, bytes] = {}
+    for folder, name in SETS.items():
+        schema = bind(schemas.library.get(name))
+        tables[schema.grammar.hash] = schema.grammar.table
+        taken = 0
+        with (data / folder / "gold.jsonl").open() as lines:
+            for line in lines:
+                page = json.loads(line)
+                body = (data / folder / page["html"]).read_bytes()
+                prepared = extractor.prepare(
+                    PageInput(id=page["id"], url=page["url"], body=body), schema, options
+                )
+                if isinstance(prepared, Prepared):
+                    requests.append(prepared.request)
+                    taken += 1
+                if taken == limit:
+                    break
+    return requests, tables
+
+
+class Runs:
+    """One model; a fresh core and scheduler for each setting would compute the pages anew, so
+    the settings take turns on one core."""
+
+    def __init__(self, config: EngineConfig, tokenizer: Tokenizer, tables: Mapping[str, bytes]):
+        from pagemill.engine.assembly import build_core, make_drafter
+
+        self.core = build_core(config)
+        self.config = config
+        self.tables = tables
+        self.tokenizer = tokenizer
+        self.vocabulary = Vocabulary.of(tokenizer)
+        self.make_drafter = make_drafter
+
+    def run(self, requests: list[Request], speculation: str, burst: int) -> dict[str, Any]:
+        config = dataclasses.replace(self.config, speculation=speculation)
+        batch = self.core.executor.batch
+        batch.drafter = self.make_drafter(config, self.vocabulary, batch)
+        before = self.core.stats().counters
+        answers: dict[str, list[int]] = {request.request_id: [] for request in requests}
+        started = time.perf_counter()
+        for first in range(0, len(requests), burst):
+            self.core.handle(_CLIENT, Submit(self.tokenizer.hash, requests[first : first + burst]))
+            for grammar, table in self.tables.items():
+                self.core.handle(_CLIENT, GrammarTable(grammar, table))
+            while self.core.busy:
+                self.core.step()
+                for _, message in self.core.take():
+                    for output in message.outputs if isinstance(message, Outputs) else ():
+                        answers[output.request_id].extend(output.token_ids)
+        wall_s = time.perf_counter() - started
+        after = self.core.stats().counters
+        grown = {name: count - before.get(name, 0) for name, count in after.items()}
+        passes = grown["scheduler_rows"] - grown["scheduler_prefill_chunks"]
+        tokens = grown["scheduler_output_tokens"]
+        forced, copied = grown["forced_tokens"] / tokens, grown["copied_tokens"] / tokens
+        return {
+            "answers": answers,
+            "wall_s": round(wall_s, 2),
+            "tokens_per_pass": round(tokens / passes, 3),
+            "drafted": grown["scheduler_drafted_tokens"],
+            "accepted": grown["scheduler_drafts_accepted"],
+            "share": {
+                "forced": round(forced, 3),
+                "copied": round(copied, 3),
+                "sampled": round(1 - forced - copied, 3),
+            },
+        }
+
+
+def time_masks(table: bytes, vocabulary: Vocabulary) -> tuple[float, float]:
+    """Microseconds of a mask that is known, and the longest of those made anew."""
+    trie = _core.TokenTrie(vocabulary.tokens, vocabulary.eos_ids)
+    dfa = _core.ByteDfa.from_bytes(table)
+    grammar = _core.Grammar(dfa, trie)
+    cold, warm = [], []
+    for times in (cold, warm):
+        for state in range(dfa.num_states):
+            started = time.perf_counter()
+            grammar.mask(state)
+            times.append(time.perf_counter() - started)
+    return float(np.median(warm)) * 1e6, max(cold) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", default=None)
+    parser.add_argument("--limit", type=int, default=3, help="pages of each set")
+    parser.add_argument("--burst", type=int, default=1, help="pages at a time")
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--max-page-tokens", type=int, default=1024)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    config = EngineConfig(
+        model=arguments.model or store.DEFAULT_MODEL,
+        max_num_seqs=max(arguments.burst, 1),
+        dtype=arguments.dtype,
+        num_blocks=4096,
+    )
+    set_thread_environment(config)
+    tokenizer = Tokenizer.load(store.resolve(config.model).directory)
+    options = ExtractOptions(
+        max_tokens=arguments.max_tokens, max_page_tokens=arguments.max_page_tokens, metadata=False
+    )
+    extractor = Extractor(tokenizer, max_model_len=4096)
+    requests, tables = prepare(arguments.data, extractor, arguments.limit, options)
+    runs = Runs(config, tokenizer, tables)
+    replace = msgspec.structs.replace
+    once = [replace(r, grammar=None, sampling=replace(r.sampling, max_tokens=1)) for r in requests]
+    runs.run(once, "off", arguments.burst)
+    report: dict[str, Any] = {"pages": len(requests), "runs": {}}
+    expected: dict[str, list[int]] = {}
+    for speculation in ("off", "forced", "page", "auto"):
+        result = runs.run(requests, speculation, arguments.burst)
+        answers = result.pop("answers")
+        expected = expected or answers
+        result["identical"] = sum(answers[key] == expected[key] for key in expected)
+        print(speculation, result, file=sys.stderr, flush=True)
+        report["runs"][speculation] = result
+    best = report["runs"]["auto"]
+    report |= {"share": best["share"], "tokens_per_pass": best["tokens_per_pass"]}
+    report["identical"] = all(run["identical"] == len(requests) for run in report["runs"].values())
+    report["speedup"] = round(report["runs"]["off"]["wall_s"] / best["wall_s"], 2)
+    vocabulary = Vocabulary.of(tokenizer)
+    times = [time_masks(table, vocabulary) for table in tables.values()]
+    # With the call from Python and the copy of a row, both of which a step doesn't have.
+    report["mask_warm_us"] = round(max(warm for warm, _ in times), 2)
+    report["mask_cold_us"] = round(max(cold for _, cold in times), 1)
+    print(json.dumps(report, indent=None if arguments.json else 1))
+
+
+if __name__ == "__main__":
+    main()
