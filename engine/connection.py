@@ -22,6 +22,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from .bursts import Burst, BurstTable, error_of
+from .endpoint import check_form, check_private
 from .errors import EngineError, EngineReason
 from .protocol import (
     MAX_MESSAGE_BYTES,
@@ -45,7 +46,6 @@ from .protocol import (
 _PING_INTERVAL_S = 10.0
 _HELLO_INTERVAL_S = 0.5
 _MAX_QUEUED_MESSAGES = 4096
-_MAX_IPC_PATH_BYTES = 107
 
 
 def unavailable(message: str) -> EngineError:
@@ -56,9 +56,8 @@ class Connection:
     """A live connection; thread-safe. The constructor returns when the core has welcomed it."""
 
     def __init__(self, endpoint: str, connect_timeout_s: float, silence_timeout_s: float) -> None:
-        path = endpoint.removeprefix("ipc://")
-        if path != endpoint and len(os.fsencode(path)) > _MAX_IPC_PATH_BYTES:
-            raise unavailable(f"the socket path is longer than {_MAX_IPC_PATH_BYTES} bytes: {path}")
+        check_form(endpoint)
+        check_private(endpoint)
         self._endpoint = endpoint
         self._silence_timeout_s = silence_timeout_s
         self._ping_interval_s = min(_PING_INTERVAL_S, silence_timeout_s / 3)

@@ -7,6 +7,7 @@ part of it.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 
 class EngineReason(enum.StrEnum):
@@ -35,3 +36,6 @@ class EngineError(Exception):
     def __init__(self, reason: EngineReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, str(self))

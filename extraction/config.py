@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from pagemill.engine.endpoint import default_endpoint
-from pydantic import Field, ValidationError
+from pagemill.engine.endpoint import check_form, default_endpoint
+from pagemill.engine.errors import EngineError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -69,6 +70,15 @@ class Settings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
+
+    @field_validator("engine_endpoint")
+    @classmethod
+    def _endpoint_is_one(cls, endpoint: str) -> str:
+        try:
+            check_form(endpoint)
+        except EngineError as error:
+            raise ValueError(str(error)) from None
+        return endpoint
 
     @classmethod
     def settings_customise_sources(
@@ -153,7 +163,8 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise Refused(Reason.INPUT_INVALID, f"setting {name}: {first['msg']}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise Refused(Reason.INPUT_INVALID, f"setting {name}: {message}") from None
     if settings.cache is not None:
         # `engine` and `schemas` know no settings: they read this variable, wherever it was set.
         os.environ[PREFIX + "CACHE"] = str(settings.cache)

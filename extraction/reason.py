@@ -7,6 +7,8 @@ a test keeps the parts equal.
 from __future__ import annotations
 
 import enum
+import functools
+from typing import Any
 
 
 class Reason(enum.StrEnum):
@@ -68,3 +70,7 @@ class Refused(Exception):
         self.message = message
         self.at = at
         self.advice = advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rebuild = functools.partial(type(self), at=self.at, advice=self.advice)
+        return rebuild, (self.reason, self.message)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+from typing import Any
 
 
 class SchemaReason(enum.StrEnum):
@@ -29,3 +31,7 @@ class SchemaRefused(Exception):
         self.message = message
         self.at = at
         self.advice = advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rebuild = functools.partial(type(self), at=self.at, advice=self.advice)
+        return rebuild, (self.reason, self.message)

@@ -31,6 +31,14 @@ _DRAIN_S = 10.0
 _MAX_PAGES = 10_000
 
 
+class TaskRefused(Exception):
+    """What a caller of a task gets when it is refused: `reason: sentence`, in one string.
+
+    Results are JSON, so that a caller without this package gets a class of this name that Celery
+    makes up for it; nothing but `args` travels.
+    """
+
+
 @app.task(name="pagemill.extract", ignore_result=False)
 def extract(
     url: str | None = None,
@@ -71,7 +79,7 @@ def extract(
         _ring_if_needed(runtime)
 
 
-@app.task(name="pagemill.submit", ignore_result=False)
+@app.task(name="pagemill.submit", ignore_result=False, throws=(TaskRefused,))
 def submit(
     pages: Sequence[Mapping[str, Any]],
     schema: str | Mapping[str, Any] | None = None,
@@ -81,14 +89,17 @@ def submit(
     """Hand many pages to the ledger and return {"id", "page_id", "state"} for each.
 
     A page has the fields of `pagemill.extract`, and may name a schema of its own. Either all
-    pages are accepted or an error is raised; submitting again is harmless.
+    pages are accepted or TaskRefused is raised; submitting again is harmless.
     """
-    if isinstance(pages, str | Mapping) or not isinstance(pages, Sequence):
-        raise Refused(Reason.INPUT_INVALID, "pages: a list of objects")
-    if len(pages) > _MAX_PAGES:
-        raise Refused(Reason.REQUEST_TOO_LARGE, f"{len(pages)} pages, at most {_MAX_PAGES}")
     runtime = current()
-    accepted = _submit(runtime, pages, schema, batch, options, interactive=False)
+    try:
+        if isinstance(pages, str | Mapping) or not isinstance(pages, Sequence):
+            raise Refused(Reason.INPUT_INVALID, "pages: a list of objects")
+        if len(pages) > _MAX_PAGES:
+            raise Refused(Reason.REQUEST_TOO_LARGE, f"{len(pages)} pages, at most {_MAX_PAGES}")
+        accepted = _submit(runtime, pages, schema, batch, options, interactive=False)
+    except (Refused, SchemaRefused) as refused:
+        raise TaskRefused(f"{refused.reason}: {refused}") from None
     _ring_if_needed(runtime)
     return [
         {"id": answer.client_id, "page_id": answer.page_id, "state": answer.state}

@@ -6,7 +6,7 @@ import contextlib
 import importlib.metadata
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.responses import Response
 
 from .. import logs
@@ -52,7 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes_openai.router,
         routes_health.router,
     ):
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(problems.check_query)])
     problems.install(app)
     app.add_exception_handler(ClientGone, _nobody_listens)
     app.add_middleware(BodyLimits, limit_of=_BodyLimit(chosen))

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..config import nearest
+from ..ledger import refusal_of
 from ..reason import Reason, Refused
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
@@ -44,6 +45,7 @@ _STATUS: Mapping[Reason, int] = {
     Reason.TOKENIZER_MISMATCH: 503,
     Reason.VERSION_MISMATCH: 503,
     Reason.MODEL_INVALID: 503,
+    Reason.CONFIG_INVALID: 503,
     Reason.DEADLINE: 504,
     Reason.CANCELLED: 503,
     Reason.INTERNAL_ERROR: 500,
@@ -112,15 +114,14 @@ def reason_of(error: BaseException) -> tuple[Reason, str, str, str]:
     """Code, sentence, place and advice of any error of ours; INTERNAL_ERROR for others."""
     if isinstance(error, HttpRefused):
         error = error.refused
+    elif isinstance(error, redis.exceptions.RedisError):
+        error = refusal_of(error)
     if isinstance(error, Refused):
         return error.reason, str(error), error.at, error.advice
     if isinstance(error, SchemaRefused):
         return Reason(error.reason), str(error), error.at, error.advice
     if isinstance(error, EngineError):
         return Reason(error.reason), str(error), "", ""
-    if isinstance(error, redis.exceptions.RedisError):
-        kind = type(error).__name__
-        return Reason.LEDGER_UNAVAILABLE, f"Redis can't serve ({kind})", "", "try again later"
     return Reason.INTERNAL_ERROR, "an error of the server; its log has the request id", "", ""
 
 
@@ -191,15 +192,37 @@ def _http(error: HTTPException) -> Response:
     )
 
 
+def check_query(request: Request) -> None:
+    """Refuse parameters of the query that the route doesn't have, or that come twice.
+
+    A dependency of all routes: the framework would leave them unread.
+    """
+    known = _parameter_names(request, "query_params")
+    given = [name for name, _ in request.query_params.multi_items()]
+    items = [
+        {"type": "extra_forbidden", "loc": ("query", name), "msg": ""}
+        for name in dict.fromkeys(given)
+        if name not in known
+    ]
+    items += [
+        {"type": "repeated", "loc": ("query", name), "msg": f"{name!r} is given more than once"}
+        for name in known
+        if given.count(name) > 1
+    ]
+    if items:
+        raise RequestValidationError(items)
+
+
 def _known_names(request: Request, items: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names that might have been meant, in the query or in the body."""
+    in_query = items and items[0]["loc"][0] == "query"
+    return _parameter_names(request, "query_params" if in_query else "body_params")
+
+
+def _parameter_names(request: Request, kind: str) -> list[str]:
     dependant = getattr(request.scope.get("route"), "dependant", None)
-    if items and items[0]["loc"][0] == "query":
-        parameters = getattr(dependant, "query_params", ())
-    else:
-        parameters = getattr(dependant, "body_params", ())
     names: list[str] = []
-    for parameter in parameters:
+    for parameter in getattr(dependant, kind, ()):
         fields = getattr(parameter.field_info.annotation, "model_fields", {})
         names += [field.alias or name for name, field in fields.items()] or [parameter.alias]
     return names

@@ -17,6 +17,7 @@ class ExitStatus(enum.IntEnum):
     LEDGER = 4  # Redis can't be had, or is full
     INTERNAL = 5
     INTERRUPTED = 130
+    PIPE_CLOSED = 141  # as a shell reports a program that SIGPIPE has ended
 
 
 _ENGINE_REASONS = frozenset(
@@ -39,9 +40,10 @@ def classify(error: Exception) -> tuple[ExitStatus, Reason, str]:
     from pagemill.engine.errors import EngineError
     from pagemill.schemas.errors import SchemaRefused
 
+    from ..ledger import refusal_of
+
     if isinstance(error, redis.exceptions.RedisError):
-        sentence = f"Redis can't serve: {error}"
-        return ExitStatus.LEDGER, Reason.LEDGER_UNAVAILABLE, sentence
+        error = refusal_of(error)
     if isinstance(error, Refused | SchemaRefused | EngineError):
         reason = Reason(str(error.reason))
         return _status(reason), reason, str(error)

@@ -8,13 +8,33 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
+import typer.core
 
 from . import doctor, extract, model, processes, schema
 from .console import say
 from .exit_status import ExitStatus, classify
 
+
+class _PipeClosed(Exception):
+    """Whoever read our output has left."""
+
+
+class _Frame(typer.core.TyperGroup):
+    """Takes a closed pipe out of Click's hands, which would exit with 1, as if pages had failed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            raise _PipeClosed from None
+
+
 app = typer.Typer(
     name="pagemill",
+    cls=_Frame,
     help="Crawled web pages in, schema-valid JSON records out.",
     no_args_is_help=True,
     add_completion=True,
@@ -46,10 +66,10 @@ def run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         say("interrupted")
         return ExitStatus.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has left; Python would complain again when it flushes at exit.
+    except _PipeClosed:
+        # Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitStatus.OK
+        return ExitStatus.PIPE_CLOSED
     except Exception as error:
         if os.environ.get("PAGEMILL_LOG_LEVEL") == "debug":
             raise

@@ -4,7 +4,7 @@ Pages live in Redis; each move between states is one Lua script that checks the 
 lease's fencing token. `Ledger` is the only door.
 """
 
-from .connection import connect, redis_errors
+from .connection import connect, redis_errors, refusal_of
 from .keys import content_hash, normalise_url, page_id
 from .ledger import Ledger
 from .types import (
@@ -45,4 +45,5 @@ __all__ = [
     "normalise_url",
     "page_id",
     "redis_errors",
+    "refusal_of",
 ]

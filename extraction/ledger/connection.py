@@ -42,21 +42,25 @@ def redis_errors() -> Iterator[None]:
     """Turn what Redis answers when it can't serve into Refused with a reason of the ledger."""
     try:
         yield
-    except redis.exceptions.OutOfMemoryError as error:
-        raise Refused(
+    except redis.exceptions.RedisError as error:
+        raise refusal_of(error) from error
+
+
+def refusal_of(error: redis.exceptions.RedisError) -> Refused:
+    """Return what an error of Redis means: LEDGER_FULL at its maxmemory, else LEDGER_UNAVAILABLE.
+
+    A script that meets maxmemory fails with a plain ResponseError that quotes the OOM.
+    """
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or (
+        isinstance(error, redis.exceptions.ResponseError) and "OOM" in str(error)[:200]
+    ):
+        return Refused(
             Reason.LEDGER_FULL,
             "Redis has reached maxmemory",
             advice="wait until pages are done, or raise maxmemory",
-        ) from error
-    except redis.exceptions.RedisError as error:
-        if isinstance(error, redis.exceptions.ResponseError) and "OOM" in str(error)[:200]:
-            raise Refused(
-                Reason.LEDGER_FULL,
-                "Redis has reached maxmemory",
-                advice="wait until pages are done, or raise maxmemory",
-            ) from error
-        raise Refused(
-            Reason.LEDGER_UNAVAILABLE,
-            f"Redis can't serve the ledger ({type(error).__name__}: {str(error)[:200]})",
-            advice="check that the server runs and PAGEMILL_REDIS_URL names it",
-        ) from error
+        )
+    return Refused(
+        Reason.LEDGER_UNAVAILABLE,
+        f"Redis can't serve the ledger ({type(error).__name__}: {str(error)[:200]})",
+        advice="check that the server runs and PAGEMILL_REDIS_URL names it",
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from pagemill.extraction.config import Settings
+from pagemill.extraction.ledger import connect
 from pagemill.extraction.stack import ApiProcess, EmbeddedRedis
 
 from .conftest import HTML, STOCK, expect_problem
@@ -73,6 +74,23 @@ def test_without_an_engine(bare: tuple[httpx.Client, EmbeddedRedis]) -> None:
     assert "pagemill_engine_up 0.0" in api.get("/metrics").text
 
 
+def test_with_a_full_redis(bare: tuple[httpx.Client, EmbeddedRedis]) -> None:
+    api, server = bare
+    redis = connect(server.url)
+    redis.config_set("maxmemory", 1)
+    try:
+        for reply in (
+            api.put("/v1/schemas/full", json=STOCK),
+            api.post("/v1/batches", json={"schema": STOCK, "pages": [{"html": HTML}]}),
+            api.post("/v1/batches", json={"schema": "product", "pages": [{"html": HTML}]}),
+        ):
+            expect_problem(reply, 503, "ledger_full", "raise maxmemory")
+            assert int(reply.headers["retry-after"]) > 0
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert api.put("/v1/schemas/full", json=STOCK).status_code == 201
+
+
 def test_without_redis(bare: tuple[httpx.Client, EmbeddedRedis]) -> None:
     api, server = bare
     server.kill()
@@ -91,3 +109,36 @@ def test_without_redis(bare: tuple[httpx.Client, EmbeddedRedis]) -> None:
     finally:
         server.start()
     assert api.get("/v1/schemas").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "parameter"),
+    [
+        ("GET", "/v1/schemas", "limit"),
+        ("GET", "/v1/schemas/product", "version"),
+        ("PUT", "/v1/schemas/product", "force"),
+        ("GET", "/v1/batches/nothing", "cursor"),
+        ("GET", "/v1/batches/nothing/records", "cursr"),
+        ("GET", "/v1/models", "id"),
+        ("POST", "/v1/chat/completions", "model"),
+        ("POST", "/v1/extract", "schma"),
+        ("POST", "/v1/batches", "schma"),
+        ("GET", "/healthz", "verbose"),
+    ],
+)
+def test_a_query_parameter_that_the_route_does_not_have_is_refused(
+    api: httpx.Client, method: str, path: str, parameter: str
+) -> None:
+    reply = api.request(method, path, params={parameter: "1"})
+    expect_problem(reply, 422, "request_invalid", f"unknown field '{parameter}'")
+    assert reply.json()["errors"][0]["in"] == "query"
+
+
+def test_a_misspelt_query_parameter_is_told_its_name(api: httpx.Client) -> None:
+    reply = api.get("/v1/batches/nothing/records?cursr=1")
+    expect_problem(reply, 422, "request_invalid", "did you mean cursor?")
+
+
+def test_a_query_parameter_may_come_once(api: httpx.Client) -> None:
+    reply = api.get("/v1/batches/nothing/records?limit=1&limit=2")
+    expect_problem(reply, 422, "request_invalid", "more than once")

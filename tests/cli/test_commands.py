@@ -63,6 +63,22 @@ class TestSchema:
         assert (done.status, done.out) == (2, b"")
         assert done.err.startswith("pagemill: schema_unknown: ")
 
+    @pytest.mark.model
+    def test_a_full_redis_is_told_as_such(
+        self, with_services: Command, services: Services, tmp_path: Path
+    ) -> None:
+        import redis
+
+        (tmp_path / "stock.json").write_text(json.dumps(STOCK))
+        client = redis.Redis.from_url(services.redis_url)
+        client.config_set("maxmemory", 1)
+        try:
+            done = with_services("schema", "register", "full", "stock.json")
+        finally:
+            client.config_set("maxmemory", 0)
+        assert done.status == 4
+        assert done.err.startswith("pagemill: ledger_full: ")
+
     def test_registering_needs_a_redis(self, pagemill: Command, tmp_path: Path) -> None:
         (tmp_path / "stock.json").write_text(json.dumps(STOCK))
         url = f"unix://{tmp_path}/none.sock"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pagemill.extraction.child import wait_until
 
-from .conftest import STOCK, Command
+from .conftest import STOCK, Command, Services
 
 pytestmark = pytest.mark.model
 HTML = "<html><body><h1>Kettle</h1><p>In stock.</p></body></html>"
@@ -122,6 +122,9 @@ def test_state_is_taken_up_again(
         (["crawl", "--schema", "stock.json", "--model", "no-such-model"], 3, "model_invalid"),
         (["crawl", "--schema", "stock.json", "--redis-url", "redis://127.0.0.1:1/0"], 4, None),
         (["crawl", "--schema", "stock.json", "--redis-url", "http://x"], 2, "request_invalid"),
+        (["crawl", "--schema", "stock.json", "--engine", "zzz"], 2, "input_invalid"),
+        (["crawl", "--schema", "stock.json", "--engine", "ipc://e.sock"], 2, "input_invalid"),
+        (["crawl", "--schema", "stock.json", "--engine", "tcp://127.0.0.1"], 2, "input_invalid"),
     ],
 )
 def test_an_error_is_one_line_and_a_status(
@@ -151,6 +154,59 @@ def test_an_engine_that_is_down_is_status_3(
     )
     assert done.status == 3
     assert done.err.startswith("pagemill: engine_unavailable: ")
+
+
+@pytest.mark.parametrize("command", ["extract", "doctor", "serve", "worker", "engine"])
+def test_an_engine_endpoint_that_is_none_is_a_wrong_setting(
+    pagemill: Command, crawl: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("PAGEMILL_ENGINE_ENDPOINT", "zzz")
+    done = pagemill(command, *(["crawl", "--schema", "product"] if command == "extract" else []))
+    assert done.status == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("pagemill: input_invalid: setting engine_endpoint: the endpoint zzz ")
+
+
+def test_an_engine_in_a_folder_open_to_others_is_not_asked(
+    with_services: Command, stock: str, crawl: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    endpoint = f"ipc://{shared}/e.sock"
+    done = with_services("extract", "crawl", "--schema", stock, "--engine", endpoint)
+    assert done.status == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("pagemill: config_invalid: the socket's folder ")
+    assert "0700" in line
+
+
+@pytest.mark.parametrize(
+    "arguments", [["extract", "-", "--schema", "stock.json"], ["schema", "show", "product"]]
+)
+def test_a_closed_pipe_ends_the_command_quietly(
+    services: Services, stock: str, tmp_path: Path, arguments: list[str]
+) -> None:
+    environment = {
+        **os.environ,
+        "PAGEMILL_REDIS_URL": services.redis_url,
+        "PAGEMILL_ENGINE_ENDPOINT": services.endpoint,
+    }
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pagemill.extraction.cli", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            input=json.dumps({"id": "k", "html": HTML}).encode(),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=120,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_setting_that_does_not_exist_is_named(

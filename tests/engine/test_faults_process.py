@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import zmq
+from pagemill.engine.client import EngineClient
 from pagemill.engine.endpoint import claim
 from pagemill.engine.errors import EngineError, EngineReason
 from pagemill.engine.protocol import (
@@ -275,6 +276,30 @@ def test_shared_folders_are_refused(tmp_path: Path) -> None:
     shared.mkdir(mode=0o755)
     with pytest.raises(EngineError, match="0700"), claim(f"ipc://{shared}/e.sock"):
         pass
+
+
+def test_clients_refuse_shared_folders_as_the_engine_does(tmp_path: Path) -> None:
+    """Whoever may write there could listen in the engine's place, and be sent pages."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o770)
+    with pytest.raises(EngineError, match="0700") as caught:
+        EngineClient.connect(f"ipc://{shared}/e.sock", connect_timeout_s=0.1)
+    assert caught.value.reason == EngineReason.CONFIG_INVALID
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o700)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    with pytest.raises(EngineError, match="yours alone"), claim(f"ipc://{folder}/e.sock"):
+        pass
+    with pytest.raises(EngineError, match="yours alone"):
+        EngineClient.connect(f"ipc://{folder}/e.sock", connect_timeout_s=0.1)
 
 
 def test_a_private_folder_is_made_and_cleaned(socket_folder: Path) -> None:

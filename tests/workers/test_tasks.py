@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 import time
@@ -128,6 +129,33 @@ def test_submit_rings_and_the_batch_is_drained(crawler: Crawler) -> None:
     ).get(timeout=WAIT_S)
     assert [answer["id"] for answer in accepted] == [f"p{n}" for n in range(30)]
     wait_for_batch(crawler, "many", 30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "word"),
+    [
+        ({"pages": [{"html": "x"}], "schema": "no_such_schema"}, "schema_unknown", "no schema"),
+        ({"pages": [{"html": "x"}], "schema": {"type": "nonsense"}}, "schema_invalid", "nonsense"),
+        ({"pages": [{"html": "x"}]}, "input_invalid", "give schema=NAME"),
+        ({"pages": [{}], "schema": SCHEMA}, "input_invalid", "html"),
+        ({"pages": {"html": "x"}, "schema": SCHEMA}, "input_invalid", "a list of objects"),
+        ({"pages": ["x"], "schema": SCHEMA}, "input_invalid", "page 1"),
+        ({"pages": [], "schema": SCHEMA, "batch": "a b"}, "request_invalid", "batch id"),
+        ({"pages": [], "schema": SCHEMA, "max_tokenz": 1}, "request_invalid", "max_tokenz"),
+    ],
+)
+def test_a_refused_submission_reads_well_in_another_project(
+    crawler: Crawler, arguments: dict[str, Any], reason: str, word: str
+) -> None:
+    """As a caller without this package sees it: by the JSON of the result alone."""
+    sent = crawler.app.send_task("pagemill.submit", kwargs=arguments, queue=crawler.settings.queue)
+    error = sent.get(timeout=WAIT_S, propagate=False)
+    assert type(error).__name__ == "TaskRefused"
+    assert str(error).startswith(f"{reason}: ")
+    assert word in str(error)
+    stored = crawler.app.backend.get(crawler.app.backend.get_key_for_task(sent.id))
+    meta = json.loads(stored)
+    assert meta["result"]["exc_message"] == [str(error)]
 
 
 def test_pages_that_nobody_was_rung_for_are_found(crawler: Crawler) -> None:
