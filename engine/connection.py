@@ -188,6 +188,8 @@ class Connection:
             if monitor in events:
                 recv_monitor_message(monitor)
                 if self._welcome.done():
+                    # What it sent before it went is here already, and may be all that was asked.
+                    self._receive(dealer)
                     raise unavailable(f"the engine at {self._endpoint} has gone away")
             if idle:
                 heard = now

@@ -30,6 +30,7 @@ class Admission(msgspec.Struct, frozen=True):
     body: bytes
     meta: bytes
     url: str
+    schema: str
 
     @classmethod
     def of(cls, page: PageSubmission, limits: LedgerLimits) -> Admission:
@@ -70,6 +71,7 @@ class Admission(msgspec.Struct, frozen=True):
                 PageMeta(page.schema, page.content_type, page.encoding, page.options, page.model)
             ),
             url=page.url or "",
+            schema=page.schema,
         )
 
     def arguments(self) -> list[Any]:
@@ -85,6 +87,7 @@ class Admission(msgspec.Struct, frozen=True):
             self.meta,
             self.url.encode("utf-8", "replace"),
             digest,
+            self.schema,
         ]
 
 

@@ -19,6 +19,7 @@ from .types import (
     Submitted,
 )
 
+_DEAD_AT_ONCE = 500
 _LOSSES = {"engine_lost": Reason.ENGINE_UNAVAILABLE, "crashed": Reason.INTERNAL_ERROR}
 
 
@@ -146,6 +147,33 @@ class Ledger(LedgerReader):
             int(self._run("release", shard, kind, message[:500], self.limits.max_attempts, *held))
             for shard, held in self._by_shard(leases)
         )
+
+    def retry(self, page_ids: Sequence[str]) -> list[str]:
+        """Put dead pages back into the queue; return the ids of those for which that was done.
+
+        Others aren't dead, or their body is gone. A page keeps its id and its last error, runs
+        alone and has `max_attempts` before it again; batches that list it as dead wait for it
+        again, and their cursors stay valid.
+        """
+        return self._each_dead("retry", page_ids)
+
+    def drop(self, page_ids: Sequence[str]) -> list[str]:
+        """Forget dead pages with their bodies; return the ids of those for which that was done.
+
+        Batches no longer count or list such a page. Submitted again, it is a new one.
+        """
+        return self._each_dead("drop", page_ids)
+
+    def _each_dead(self, script: str, page_ids: Sequence[str]) -> list[str]:
+        by_shard: dict[int, list[str]] = defaultdict(list)
+        for page_id in page_ids:
+            by_shard[keys.shard_of(checked_page_id(page_id), len(self._prefixes))].append(page_id)
+        return [
+            page.decode()
+            for shard, ids in by_shard.items()
+            for at in range(0, len(ids), _DEAD_AT_ONCE)
+            for page in self._run(script, shard, *ids[at : at + _DEAD_AT_ONCE])
+        ]
 
     def reap(self, *, limit: int = 200) -> ReapReport:
         """Return expired leases, give up hopeless pages, drop what has passed its retention.

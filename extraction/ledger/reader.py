@@ -86,8 +86,8 @@ class LedgerReader:
             page = self._run("records", shard, batch_id, offsets[shard], wanted)
             if page is not None:
                 known = True
-                offsets[shard] += len(page)
-                records += [rows.batch_record(row, self.limits) for row in page]
+                offsets[shard], found = int(page[0]), page[1]
+                records += [rows.batch_record(row, self.limits) for row in found]
         if not known:
             raise Refused(
                 Reason.BATCH_UNKNOWN,
@@ -96,16 +96,48 @@ class LedgerReader:
             )
         return records, ".".join(str(offset) for offset in offsets)
 
-    def dead_letters(self, *, count: int = 100) -> list[PageStatus]:
-        """Return pages that were given up, oldest first."""
+    def dead_ids(self, *, count: int | None = None) -> list[str]:
+        """Return the ids of pages that were given up, of each shard the `count` oldest first."""
+        last = -1 if count is None else count - 1
         with redis_errors():
-            ids = [
+            return [
                 _bytes(page).decode()
                 for prefix in self._prefixes
-                for page in self.redis.zrange(f"{prefix}:dead", 0, count - 1)
+                for page in self.redis.zrange(f"{prefix}:dead", 0, last)
             ]
-        statuses = [status for page in ids if (status := self.page(page)) is not None]
+
+    def dead_letters(self, *, count: int = 100) -> list[PageStatus]:
+        """Return pages that were given up, oldest first."""
+        if count < 1:
+            return []
+        ids = self.dead_ids(count=count)
+        with redis_errors():
+            pipeline = self.redis.pipeline(transaction=False)
+            for page in ids:
+                pipeline.hgetall(self._page_key(page))
+            found = pipeline.execute()
+        statuses = [
+            rows.page_status(page, row)
+            for page, row in zip(ids, found, strict=True)
+            if row.get(b"state") == b"dead"
+        ]
         return sorted(statuses, key=lambda status: status.finished_s)[:count]
+
+    def body(self, page_id: str) -> bytes | None:
+        """Return a page's body while the page may need it: None once it is done or failed."""
+        key = self._page_key(page_id)
+        with redis_errors():
+            content = self.redis.hget(key, "body")
+            if content is None:
+                return None
+            prefix = self._prefixes[keys.shard_of(page_id, len(self._prefixes))]
+            frame = self.redis.hget(f"{prefix}:body:{_bytes(content).decode()}", "data")
+        return None if frame is None else unpack(_bytes(frame), self.limits.max_page_bytes)
+
+    def needs_schema(self, schema: str) -> bool:
+        """Whether a page may yet be extracted with a schema's version ("product@3")."""
+        with redis_errors():
+            return any(self.redis.hexists(f"{prefix}:schemas", schema) for prefix in self._prefixes)
 
     def depth(self) -> QueueDepth:
         """Return pages by state and the ledger's counters."""

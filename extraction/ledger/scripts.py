@@ -10,7 +10,18 @@ from redis import Redis
 
 from .connection import redis_errors
 
-NAMES = ("submit", "claim", "heartbeat", "commit", "release", "reap", "records", "depth")
+NAMES = (
+    "submit",
+    "claim",
+    "heartbeat",
+    "commit",
+    "release",
+    "reap",
+    "records",
+    "depth",
+    "retry",
+    "drop",
+)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from .conftest import STOCK, Command, Services
 def test_help_names_every_command(pagemill: Command) -> None:
     done = pagemill("--help")
     assert done.status == 0
-    for name in ("extract", "serve", "worker", "engine", "schema", "model", "doctor"):
+    for name in ("extract", "serve", "worker", "engine", "schema", "model", "dead", "doctor"):
         assert name.encode() in done.out
 
 

@@ -247,6 +247,106 @@ def test_a_batch_tells_of_dead_pages(redis_client: redis.Redis) -> None:
     assert (record.error.reason, record.error.message) == ("internal_error", "boom")
 
 
+def die(ledger: Ledger) -> None:
+    """Lose whatever waits until it is dead."""
+    while leases := ledger.claim("w", 1):
+        ledger.release(leases, "crashed", message="boom")
+
+
+def test_a_dead_page_that_is_tried_again_is_as_it_was(redis_client: redis.Redis) -> None:
+    ledger = Ledger(redis_client, limits=LedgerLimits(max_attempts=2))
+    [dead] = ledger.submit([page()], batch="b")
+    die(ledger)
+    assert ledger.body(dead.page_id) == b"<p>page 0</p>"
+    seen, cursor = ledger.records("b")
+    assert [record.state for record in seen] == ["dead"]
+    assert ledger.retry([dead.page_id, "0" * 64]) == [dead.page_id]
+    assert ledger.retry([dead.page_id]) == []  # it waits already
+    status = ledger.page(dead.page_id)
+    assert status is not None
+    assert (status.state, status.attempts, status.finished_s) == ("queued", 0, 0)
+    batch = ledger.batch("b")
+    assert batch is not None
+    assert (batch.total, batch.dead, batch.pending) == (1, 0, 1)
+    assert ledger.records("b")[0] == []
+    [lease] = ledger.claim("w", 9)
+    assert (lease.alone, lease.attempt, lease.body) == (True, 1, b"<p>page 0</p>")
+    assert ledger.commit(lease, b"{}", "done")
+    # Who has read up to the dead page goes on from there; who starts anew sees the page once.
+    for [record], _ in (ledger.records("b", cursor), ledger.records("b")):
+        assert (record.state, record.result) == ("done", b"{}")
+    assert ledger.dead_letters() == []
+    assert ledger.body(dead.page_id) is None
+
+
+def test_a_page_tried_again_has_all_its_attempts(redis_client: redis.Redis) -> None:
+    ledger = Ledger(redis_client, limits=LedgerLimits(max_attempts=3))
+    [dead] = ledger.submit([page()], batch="b")
+    die(ledger)
+    ledger.retry([dead.page_id])
+    attempts = 0
+    while leases := ledger.claim("w", 1):
+        attempts += 1
+        ledger.release(leases, "crashed")
+    assert attempts == 3
+    assert [letter.page_id for letter in ledger.dead_letters()] == [dead.page_id]
+    assert len(ledger.records("b")[0]) == 1
+
+
+def test_a_dead_page_without_a_body_is_not_tried_again(redis_client: redis.Redis) -> None:
+    ledger = Ledger(redis_client)
+    [dead] = ledger.submit([page()])
+    die(ledger)
+    for key in redis_client.scan_iter("*:body:*"):
+        redis_client.delete(key)
+    assert ledger.retry([dead.page_id]) == []
+    assert [letter.page_id for letter in ledger.dead_letters()] == [dead.page_id]
+
+
+def test_a_dropped_page_leaves_nothing_and_may_come_again(redis_client: redis.Redis) -> None:
+    ledger = Ledger(redis_client)
+    dead, other = ledger.submit([page(0), page(1)], batch="b")
+    [lease] = ledger.claim("w", 1, want=other.page_id)
+    ledger.commit(lease, b"{}", "done")
+    die(ledger)
+    assert ledger.drop([dead.page_id, other.page_id]) == [dead.page_id]
+    batch = ledger.batch("b")
+    assert batch is not None
+    assert (batch.total, batch.dead, batch.pending, batch.finished) == (1, 0, 0, True)
+    assert [record.page_id for record in ledger.records("b")[0]] == [other.page_id]
+    assert not list(redis_client.scan_iter("*:body:*"))
+    assert not list(redis_client.scan_iter(f"*{dead.page_id}*"))
+    [again] = ledger.submit([page(0)], batch="b")
+    assert (again.page_id, again.state, again.created) == (dead.page_id, "queued", True)
+
+
+def test_dead_letters_can_be_tried_when_redis_is_full(redis_client: redis.Redis) -> None:
+    ledger = Ledger(redis_client)
+    first, second = ledger.submit([page(0), page(1)], batch="b")
+    die(ledger)
+    redis_client.config_set("maxmemory", 1)
+    try:
+        assert ledger.retry([first.page_id]) == [first.page_id]
+        assert ledger.drop([second.page_id]) == [second.page_id]
+    finally:
+        redis_client.config_set("maxmemory", 0)
+    assert ledger.depth().queued == 1
+
+
+def test_a_schema_is_needed_as_long_as_a_page_may_run(redis_client: redis.Redis) -> None:
+    ledger = Ledger(redis_client)
+    first, second = ledger.submit([page(0), page(1)])
+    assert ledger.needs_schema("product@1")
+    assert not ledger.needs_schema("product@2")
+    [lease] = ledger.claim("w", 1, want=first.page_id)
+    ledger.commit(lease, b"{}", "done")
+    assert ledger.needs_schema("product@1")
+    die(ledger)
+    assert ledger.needs_schema("product@1")  # it may be tried again
+    ledger.drop([second.page_id])
+    assert not ledger.needs_schema("product@1")
+
+
 def test_unknown_batches_cursors_and_ids_are_refused(ledger: Ledger) -> None:
     with pytest.raises(Refused) as refused:
         ledger.records("nope")

@@ -56,6 +56,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.finished: dict[str, list[tuple[str, str]]] = {}
         self.zombies = 0
         self.submitted = 0
+        self.dropped = 0
+        self.lost = 0
+        self.events: dict[str, list[tuple[str, str]]] = {}  # all that a follower has to see
+        self.seen: dict[str, list[tuple[str, str]]] = {}
+        self.cursors: dict[str, str] = {}
 
     # --- moves --------------------------------------------------------------------------------
 
@@ -84,6 +89,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if batch is not None:
             self.batches.setdefault(batch, set())
             self.finished.setdefault(batch, [])
+            self.events.setdefault(batch, [])
         for answer in answers:
             known = self.pages.get(answer.page_id)
             assert answer.created == (known is None)
@@ -94,10 +100,11 @@ class LedgerMachine(RuleBasedStateMachine):
             pair = (answer.page_id, client or answer.page_id)
             if batch is not None and pair not in self.batches[batch]:
                 self.batches[batch].add(pair)
-                if known.state in ("queued", "leased"):
+                if known.state in ("queued", "leased", "dead"):
                     known.waiters.append((batch, pair[1]))
-                else:
+                if known.state not in ("queued", "leased"):
                     self.finished[batch].append(pair)
+                    self.events[batch].append(pair)
 
     def _leased(self, leases: list[Lease]) -> None:
         tokens = {lease.token for lease in leases}
@@ -145,7 +152,45 @@ class LedgerMachine(RuleBasedStateMachine):
         page = self.pages[page_id]
         for batch, client in page.waiters:
             self.finished[batch].append((page_id, client))
-        page.waiters.clear()
+            self.events[batch].append((page_id, client))
+        if page.state != "dead":
+            page.waiters.clear()
+
+    @precondition(lambda self: any(page.state == "queued" for page in self.pages.values()))
+    @rule(data=st.data())
+    def poison(self, data: st.DataObject) -> None:
+        """A page that kills whoever works on it."""
+        queued = sorted(page_id for page_id, page in self.pages.items() if page.state == "queued")
+        page_id = data.draw(st.sampled_from(queued))
+        while self.pages[page_id].state == "queued":
+            leases = self.ledger.claim("w", 1, want=page_id)
+            self._leased(leases)
+            assert self.ledger.release(leases, "crashed") == 1
+            self._end(leases[0], lost=True)
+
+    @precondition(lambda self: any(page.state == "dead" for page in self.pages.values()))
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        picked = data.draw(st.lists(st.sampled_from(sorted(self.pages)), unique=True, max_size=3))
+        dead = {page_id for page_id in picked if self.pages[page_id].state == "dead"}
+        assert set(self.ledger.retry(picked)) == dead
+        for page_id in dead:
+            page = self.pages[page_id]
+            page.state, page.blamed, page.losses = "queued", 0, 0
+            for batch, client in page.waiters:
+                self.finished[batch].remove((page_id, client))
+
+    @precondition(lambda self: any(page.state == "dead" for page in self.pages.values()))
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        picked = data.draw(st.lists(st.sampled_from(sorted(self.pages)), unique=True, max_size=3))
+        dead = {page_id for page_id in picked if self.pages[page_id].state == "dead"}
+        assert set(self.ledger.drop(picked)) == dead
+        for page_id in dead:
+            for batch, client in self.pages.pop(page_id).waiters:
+                self.finished[batch].remove((page_id, client))
+                self.batches[batch].remove((page_id, client))
+            self.dropped += 1
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
@@ -181,6 +226,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ended.append((lease, False))
         page = self.pages[lease.page_id]
         if lost:
+            self.lost += 1
             page.lose()
         else:
             page.state = "queued"
@@ -203,10 +249,11 @@ class LedgerMachine(RuleBasedStateMachine):
         counted = {
             name: getattr(depth, name) for name in ("queued", "leased", "done", "failed", "dead")
         }
+        states["dead"] += self.dropped  # what died and was forgotten has died
         assert counted == {name: states[name] for name in counted}
         assert depth.submitted == self.submitted == sum(counted.values())
         assert depth.zombie_commits == self.zombies
-        assert depth.lost == sum(page.losses for page in self.pages.values())
+        assert depth.lost == self.lost
         assert (depth.oldest_s > 0) <= (depth.queued + depth.leased > 0)
 
     @invariant()
@@ -228,6 +275,9 @@ class LedgerMachine(RuleBasedStateMachine):
             records, _ = self.ledger.records(name, count=1000)
             listed = [(record.page_id, record.client_id) for record in records]
             assert Counter(listed) == Counter(self.finished[name])
+            more, self.cursors[name] = self.ledger.records(name, self.cursors.get(name, ""), 1000)
+            self.seen.setdefault(name, []).extend((r.page_id, r.client_id) for r in more)
+            assert Counter(self.seen[name]) == Counter(self.events[name])
             for record in records:
                 assert record.state == self.pages[record.page_id].state
                 assert record.result == self.pages[record.page_id].result
@@ -263,7 +313,9 @@ class LedgerMachine(RuleBasedStateMachine):
         assert depth.done + depth.failed + depth.dead == depth.submitted
         assert self._leases() == 0
         assert not list(self.client.scan_iter("*:stream:*"))
-        assert not list(self.client.scan_iter("*:waiters:*"))
+        assert len(list(self.client.scan_iter("*:waiters:*"))) == sum(
+            bool(page.waiters) for page in self.pages.values() if page.state == "dead"
+        )
         for name in self.batches:
             status = self.ledger.batch(name)
             assert status is not None

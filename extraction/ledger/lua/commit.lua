@@ -14,7 +14,7 @@ end
 
 redis.call('ZREM', P .. ':leases', id)
 unqueue(page[3], page[4])
-release_body(id)
+release_inputs(id)
 redis.call('HSET', key, 'result', result, 'stream', '', 'entry', '')
 count('result_bytes', string.len(result))
 finish(id, state, now_ms())

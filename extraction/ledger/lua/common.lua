@@ -1,18 +1,20 @@
 -- Shared by all scripts of the ledger; put before each of them.
 --
 -- KEYS[1] is the prefix of a shard's keys, {namespace:shard}; all keys share its hash tag.
---   :page:ID       hash    state token worker stream entry body holds meta url class queue
+--   :page:ID       hash    state token worker stream entry body schema holds meta url class queue
 --                          submitted finished losses blamed alone company reason message result
 --   :body:SHA256   hash    data (compressed), refs: how many pages need it
+--   :schemas       hash    schema version -> how many pages may yet need it
 --   :stream:NAME   stream  waiting and leased pages of one class, schema and set of options;
 --                          NAME ends in :all or, for pages that were lost before, in :alone
 --   :ring:CLASS    zset    streams that may have waiting pages, by when they were last served
 --   :leases        zset    page ids by deadline (ms)
 --   :terminal, :dead       zset of page ids by time of finishing
---   :waiters:ID    list    "BATCH\0CLIENT" of those that wait for a page
+--   :waiters:ID    list    "BATCH\0CLIENT" of those that wait for a page, or had it when it died
 --   :batch:B       hash    total done failed dead created finished
 --   :batch:B:ids   set     page id and client id, joined, of the pages that count
---   :batch:B:records list  the same of those that have finished
+--   :batch:B:records list  the same of those that have finished; empty where a dead page that
+--                          was listed there is tried again
 --   :batches       zset    batch ids by last change
 --   :latest        hash    digest of a URL -> page accepted last
 --   :counters      hash    of QueueDepth
@@ -63,13 +65,17 @@ local function enqueue(id, class, queue, alone)
   return { stream, entry }
 end
 
--- Drops one page's claim on its body; the last one takes the body with it.
-local function release_body(id)
-  local page = redis.call('HMGET', page_key(id), 'body', 'holds')
+-- Drops one page's claim on its body and its schema; the last one takes the body with it. Pages
+-- that are queued, leased or dead have a claim.
+local function release_inputs(id)
+  local page = redis.call('HMGET', page_key(id), 'body', 'holds', 'schema')
   if page[2] ~= '1' then
     return
   end
   redis.call('HDEL', page_key(id), 'holds')
+  if redis.call('HINCRBY', P .. ':schemas', page[3], -1) <= 0 then
+    redis.call('HDEL', P .. ':schemas', page[3])
+  end
   local key = P .. ':body:' .. page[1]
   if redis.call('EXISTS', key) == 1 and redis.call('HINCRBY', key, 'refs', -1) <= 0 then
     count('body_bytes', -redis.call('HSTRLEN', key, 'data'))
@@ -89,18 +95,54 @@ local function batch_finished(batch, id, client, state, now)
   redis.call('ZADD', P .. ':batches', now, batch)
 end
 
--- Makes a page terminal, whose lease has been ended, and tells the batches that wait for it.
+-- Takes a dead page off one batch's progress. Its place in the list stays, empty, so that cursors
+-- stay where they are; the page will stand at the end.
+local function reopen(batch, id, client, now)
+  local key = P .. ':batch:' .. batch
+  local place = redis.call('LPOS', key .. ':records', id .. client)
+  if not place then
+    return
+  end
+  redis.call('LSET', key .. ':records', place, '')
+  redis.call('HINCRBY', key, 'dead', -1)
+  redis.call('ZADD', P .. ':batches', now, batch)
+end
+
+-- Calls visit(batch, client) for each that waits for a page.
+local function each_waiter(id, visit)
+  for _, waiter in ipairs(redis.call('LRANGE', P .. ':waiters:' .. id, 0, -1)) do
+    local zero = string.find(waiter, '\0', 1, true)
+    visit(string.sub(waiter, 1, zero - 1), string.sub(waiter, zero + 1))
+  end
+end
+
+-- Makes a page terminal, whose lease has been ended, and tells the batches that wait for it. Those
+-- of a dead page are remembered: it may be tried again.
 local function finish(id, state, now)
   count('leased', -1)
   count(state, 1)
   redis.call('HSET', page_key(id), 'state', state, 'finished', now)
   redis.call('ZADD', P .. ':terminal', now, id)
-  local key = P .. ':waiters:' .. id
-  for _, waiter in ipairs(redis.call('LRANGE', key, 0, -1)) do
-    local zero = string.find(waiter, '\0', 1, true)
-    batch_finished(string.sub(waiter, 1, zero - 1), id, string.sub(waiter, zero + 1), state, now)
+  each_waiter(id, function(batch, client)
+    batch_finished(batch, id, client, state, now)
+  end)
+  if state ~= 'dead' then
+    redis.call('DEL', P .. ':waiters:' .. id)
   end
-  redis.call('DEL', key)
+end
+
+-- Forgets a terminal page. A batch that lists it still has its ids, and no record.
+local function drop(id)
+  release_inputs(id)
+  local key = page_key(id)
+  count('result_bytes', -redis.call('HSTRLEN', key, 'result'))
+  local digest = string.sub(id, 1, 16)
+  if redis.call('HGET', P .. ':latest', digest) == id then
+    redis.call('HDEL', P .. ':latest', digest)
+  end
+  redis.call('ZREM', P .. ':terminal', id)
+  redis.call('ZREM', P .. ':dead', id)
+  redis.call('DEL', key, P .. ':waiters:' .. id)
 end
 
 -- Ends a lease without a result and without blame.

@@ -20,23 +20,10 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. ':leases', '-inf', now, 'LI
   end
 end
 
-local function drop(id)
-  release_body(id)
-  local key = page_key(id)
-  count('result_bytes', -redis.call('HSTRLEN', key, 'result'))
-  local digest = string.sub(id, 1, 16)
-  if redis.call('HGET', P .. ':latest', digest) == id then
-    redis.call('HDEL', P .. ':latest', digest)
-  end
-  redis.call('ZREM', P .. ':terminal', id)
-  redis.call('ZREM', P .. ':dead', id)
-  redis.call('DEL', key)
-  dropped = dropped + 1
-end
-
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', P .. ':terminal', '-inf', now - retention_ms,
   'LIMIT', 0, limit)) do
   drop(old)
+  dropped = dropped + 1
 end
 while dropped < limit
   and tonumber(redis.call('HGET', P .. ':counters', 'result_bytes') or '0') > max_kept_bytes do
@@ -45,6 +32,7 @@ while dropped < limit
     break
   end
   drop(oldest)
+  dropped = dropped + 1
 end
 
 for _, batch in ipairs(redis.call('ZRANGEBYSCORE', P .. ':batches', '-inf', now - retention_ms,

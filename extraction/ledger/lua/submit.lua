@@ -1,7 +1,7 @@
 -- ARGV: batch, max_queued, max_bytes, then per page: id, client, class, queue, body hash, body,
--- meta, url, digest of the url. Returns per page {state, created}, or {'full', what}.
+-- meta, url, digest of the url, schema. Returns per page {state, created}, or {'full', what}.
 
-local FIELDS = 9
+local FIELDS = 10
 local now = now_ms()
 local batch, max_queued, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
@@ -42,9 +42,10 @@ for at = 4, #ARGV, FIELDS do
       count('body_bytes', string.len(ARGV[at + 5]))
     end
     redis.call('HINCRBY', body, 'refs', 1)
+    redis.call('HINCRBY', P .. ':schemas', ARGV[at + 9], 1)
     local place = enqueue(id, class, queue, false)
     redis.call('HSET', key, 'state', state, 'stream', place[1], 'entry', place[2],
-      'body', ARGV[at + 4], 'holds', '1', 'meta', ARGV[at + 6], 'url', ARGV[at + 7],
+      'body', ARGV[at + 4], 'schema', ARGV[at + 9], 'holds', '1', 'meta', ARGV[at + 6], 'url', ARGV[at + 7],
       'class', class, 'queue', queue, 'submitted', now)
     if ARGV[at + 8] ~= '' then
       redis.call('HSET', P .. ':latest', ARGV[at + 8], id)
@@ -58,9 +59,10 @@ for at = 4, #ARGV, FIELDS do
     local name = P .. ':batch:' .. batch
     if redis.call('SADD', name .. ':ids', id .. client) == 1 then
       redis.call('HINCRBY', name, 'total', 1)
-      if state == 'queued' or state == 'leased' then
+      if state ~= 'done' and state ~= 'failed' then
         redis.call('RPUSH', P .. ':waiters:' .. id, batch .. '\0' .. client)
-      else
+      end
+      if state ~= 'queued' and state ~= 'leased' then
         batch_finished(batch, id, client, state, now)
       end
     end
