@@ -49,7 +49,9 @@ def bind(source: Any) -> BoundSchema:
     """
     if isinstance(source, schemas.SchemaVersion):
         name, version, schema = source.name, source.version, source.schema
-        ref = f"{name}@{version}"
+        ref = source.ref
+        if source.source == "inline":
+            name = ""  # a hash says nothing to a model
     else:
         schema = schemas.load(source)
         name, version, ref = "", 0, ""

@@ -5,21 +5,22 @@ The schema's version is fixed here, at the door.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from pagemill import schemas
 
-from .ledger import PageSubmission, QueueClass, redis_errors
+from .ledger import Ledger, PageSubmission, QueueClass, redis_errors
 from .prompt import PROMPT_VERSION
 from .reason import Reason, Refused
 from .record import ExtractOptions
 
+_INLINE_KEPT_S = 86_400.0
+
 
 def fix_schema(registry: schemas.SchemaRegistry, schema: str | Mapping[str, Any]) -> str:
-    """Return name@version for a schema's name, or for an inline schema, which is registered.
+    """Return name@version for a schema's name, or for an inline schema, which is kept for a while.
 
     Raises schemas.SchemaRefused, and Refused(LEDGER_UNAVAILABLE) when Redis can't serve.
     """
@@ -27,10 +28,26 @@ def fix_schema(registry: schemas.SchemaRegistry, schema: str | Mapping[str, Any]
         if isinstance(schema, str):
             version = registry.get(schema)
         else:
-            text = msgspec.json.encode(schema, order="deterministic")
-            name = f"inline-{hashlib.sha256(text).hexdigest()[:24]}"
-            version = registry.put(name, dict(schema))
-    return f"{version.name}@{version.version}"
+            version = registry.inline.put(dict(schema))
+    return version.ref
+
+
+def drop_unused_schemas(
+    registry: schemas.SchemaRegistry, ledger: Ledger, *, unused_s: float = _INLINE_KEPT_S
+) -> int:
+    """Drop inline schemas that no page needs and nobody has used for long; how many.
+
+    A submitter's own use comes before its page is in the ledger, and counts for `unused_s`.
+    Raises Refused when Redis can't serve.
+    """
+    dropped = 0
+    with redis_errors():
+        for ref in registry.inline.idle(unused_s):
+            if ledger.needs_schema(ref):
+                registry.inline.get(ref)
+            else:
+                dropped += registry.inline.forget(ref, unused_s=unused_s)
+    return dropped
 
 
 def parse_options(options: ExtractOptions | Mapping[str, Any] | None) -> bytes:

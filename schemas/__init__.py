@@ -9,8 +9,9 @@ from .errors import SchemaReason, SchemaRefused
 from .lint import LintWarning, lint
 from .load import canonical_json, content_hash, load
 from .lowering import lower
-from .registry import LibraryCatalog, SchemaCatalog, SchemaRegistry, SchemaVersion
+from .registry import LibraryCatalog, SchemaCatalog, SchemaRegistry
 from .validate import Validator
+from .version import SchemaVersion
 
 __all__ = [
     "CompiledSchema",

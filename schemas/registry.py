@@ -13,17 +13,19 @@ import time
 from collections.abc import Iterable
 from typing import Any, NoReturn, Protocol
 
-import msgspec
 from redis import Redis
 from redis.commands.core import Script
 
 from . import library
 from .errors import SchemaReason, SchemaRefused
-from .load import canonical_json, content_hash, load
+from .inline import PREFIX, InlineSchemas, is_inline
+from .load import content_hash, load
 from .lowering import lower
+from .version import SchemaVersion, decode_version, encode_version
 
 MAX_NAMES = 10_000
 MAX_VERSIONS = 1_000
+_LISTED_AT_ONCE = 500
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _REF = re.compile(rf"({_NAME.pattern})(?:@(latest|[1-9][0-9]{{0,5}}))?")
@@ -65,22 +67,6 @@ end
 return append(name, version + 1, source, hash, record)
 """
 )
-
-
-class SchemaVersion(msgspec.Struct, frozen=True):
-    """One immutable version of a named schema."""
-
-    name: str
-    version: int
-    hash: str  # Of the content (`content_hash`): the same for equal content of another name.
-    schema: dict[str, Any]
-    created_s: float  # Unix time; 0 where the library is read without a registry.
-    source: str  # "library" or "registered".
-
-    @property
-    def ref(self) -> str:
-        """`name@version`."""
-        return f"{self.name}@{self.version}"
 
 
 class SchemaCatalog(Protocol):
@@ -128,6 +114,8 @@ class SchemaRegistry:
     the next version. Versions are appended by a script inside Redis, so concurrent puts neither
     lose a version nor make two of one content. Holds no state of its own that could go stale:
     any number of processes may share a namespace. redis-py's errors pass through.
+
+    `inline` keeps the schemas that came with submissions; `get` and `versions` know them too.
     """
 
     def __init__(self, redis: Redis, namespace: str = "pagemill") -> None:
@@ -137,6 +125,7 @@ class SchemaRegistry:
         self._put = redis.register_script(_PUT)
         self._seed = redis.register_script(_SEED)
         self._seeded: set[str] = set()
+        self.inline = InlineSchemas(redis, namespace)
 
     def put(self, name: str, schema: object) -> SchemaVersion:
         """Make `schema` (anything that `load` takes) the latest version of `name`.
@@ -150,6 +139,12 @@ class SchemaRegistry:
                 SchemaReason.SCHEMA_INVALID,
                 f"{name!r:.100} can't be a schema's name",
                 advice="use a-z, 0-9, _ and -, at most 64, beginning with a letter",
+            )
+        if is_inline(name):
+            raise SchemaRefused(
+                SchemaReason.SCHEMA_INVALID,
+                f"names that begin with {PREFIX} are given to schemas that come with submissions",
+                advice="use another name",
             )
         checked = load(schema)
         lower(checked)
@@ -166,6 +161,8 @@ class SchemaRegistry:
 
     def get(self, ref: str) -> SchemaVersion:
         """See SchemaCatalog."""
+        if is_inline(ref):
+            return self.inline.get(ref)
         name, version = _parse_ref(ref)
         latest = self._latest(name)
         if latest == 0:
@@ -176,11 +173,30 @@ class SchemaRegistry:
         return found
 
     def list(self) -> tuple[SchemaVersion, ...]:
-        """See SchemaCatalog."""
-        return tuple(self.get(name) for name in sorted(self._names()))
+        """See SchemaCatalog. Two round trips, one more for each 500 names."""
+        latest = self._index_of()
+        missing = [name for name in library.names() if name not in latest]
+        if missing or not self._seeded.issuperset(library.names()):
+            for name in library.names():
+                self._seed_library(name)
+            latest = self._index_of()
+        names = sorted(latest)
+        found: list[SchemaVersion] = []
+        for at in range(0, len(names), _LISTED_AT_ONCE):
+            chunk = names[at : at + _LISTED_AT_ONCE]
+            pipeline = self._redis.pipeline(transaction=False)
+            for name in chunk:
+                pipeline.hget(self._versions_key(name), str(latest[name]))
+            found += [
+                decode_version(name, latest[name], record)
+                for name, record in zip(chunk, pipeline.execute(), strict=True)
+            ]
+        return tuple(found)
 
     def versions(self, name: str) -> tuple[SchemaVersion, ...]:
         """See SchemaCatalog."""
+        if is_inline(name):
+            return (self.inline.get(name),)
         latest = self._latest(_only_name(name))
         if latest == 0:
             _unknown(name, self._names())
@@ -188,6 +204,11 @@ class SchemaRegistry:
 
     def _names(self) -> set[str]:
         return {_text(name) for name in self._redis.hkeys(self._index)} | set(library.names())
+
+    def _index_of(self) -> dict[str, int]:
+        """The number of the latest version of each name that the store knows."""
+        entries = self._redis.hgetall(self._index)
+        return {_text(name): int(_text(entry).split(":", 1)[0]) for name, entry in entries.items()}
 
     def _latest(self, name: str) -> int:
         """The number of the latest version; 0 if the name is unknown."""
@@ -208,45 +229,21 @@ class SchemaRegistry:
         return version
 
     def _append(self, script: Script, name: str, source: str, schema: dict[str, Any]) -> int:
-        digest = content_hash(schema)
-        record = _Record(digest, time.time(), source, msgspec.Raw(canonical_json(schema)))
-        version = script(
-            keys=[self._index, self._versions_key(name)],
-            args=[name, source, digest, msgspec.json.encode(record), MAX_NAMES, MAX_VERSIONS],
+        record, version = encode_version(name, 0, schema, time.time(), source)
+        return int(
+            script(
+                keys=[self._index, self._versions_key(name)],
+                args=[name, source, version.hash, record, MAX_NAMES, MAX_VERSIONS],
+            )
         )
-        return int(version)
 
     def _read(self, name: str, numbers: Iterable[int]) -> tuple[SchemaVersion, ...]:
         wanted = [*numbers]
         stored = self._redis.hmget(self._versions_key(name), [str(number) for number in wanted])
-        return tuple(_version(name, n, text) for n, text in zip(wanted, stored, strict=True))
+        return tuple(decode_version(name, n, text) for n, text in zip(wanted, stored, strict=True))
 
     def _versions_key(self, name: str) -> str:
         return f"{self._index}:{name}"
-
-
-class _Record(msgspec.Struct):
-    """A version as it is stored. The schema's bytes are its canonical JSON."""
-
-    hash: str
-    created_s: float
-    source: str
-    schema: msgspec.Raw
-
-
-def _version(name: str, number: int, text: bytes | str | None) -> SchemaVersion:
-    try:
-        record = msgspec.json.decode(text or b"", type=_Record)
-        schema = msgspec.json.decode(record.schema, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        schema = None
-    if schema is None or content_hash(schema) != record.hash:
-        raise SchemaRefused(
-            SchemaReason.SCHEMA_INVALID,
-            f"{name}@{number} is damaged in the store",
-            advice="put the schema again",
-        )
-    return SchemaVersion(name, number, record.hash, schema, record.created_s, record.source)
 
 
 def _parse_ref(ref: str) -> tuple[str, int | None]:

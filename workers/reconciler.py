@@ -10,10 +10,14 @@ from celery import Celery
 from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import Settings
 from pagemill.extraction.doorbell import ring
+from pagemill.extraction.intake import drop_unused_schemas
 from pagemill.extraction.ledger import ReapReport
 from pagemill.extraction.reason import Refused
+from pagemill.schemas import SchemaRegistry
 
 _log = structlog.get_logger(__name__)
+
+_SCHEMAS_EVERY = 60  # rounds
 
 
 class Reconciler:
@@ -27,6 +31,8 @@ class Reconciler:
         self._app = app
         self._queue = settings.queue
         self._ledger = open_ledger(settings)
+        self._registry = SchemaRegistry(self._ledger.redis, settings.namespace)
+        self._rounds = 0
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -44,6 +50,9 @@ class Reconciler:
             )
         if self._ledger.waiting():
             ring(self._app, self._ledger.redis, self._queue)
+        if self._rounds % _SCHEMAS_EVERY == 0:
+            drop_unused_schemas(self._registry, self._ledger)
+        self._rounds += 1
         return report
 
     def start(self) -> None:

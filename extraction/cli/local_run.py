@@ -19,7 +19,7 @@ from ..config import Settings
 from ..engine_source import ConnectedEngine
 from ..extractor import Extractor
 from ..inputs import BadInput, ReadPage
-from ..intake import fix_schema, parse_options
+from ..intake import drop_unused_schemas, fix_schema, parse_options
 from ..pipeline import BurstRunner
 from ..record import ExtractOptions
 from ..stack import EmbeddedRedis
@@ -75,6 +75,7 @@ class LocalRun:
     ) -> Tally:
         """Write a line for each page to `sink`; raises what ends the run as a whole."""
         with Progress(quiet=self._quiet) as progress:
+            drop_unused_schemas(self._registry, self._ledger)
             ref = fix_schema(self._registry, schema)
             # Compiled here once: a schema that can't be decoded ends the run before it starts.
             bind(self._registry.get(ref))

@@ -108,6 +108,35 @@ def test_list_has_the_latest_of_every_name(schemas):
     assert [found.ref for found in schemas.list()] == expected
 
 
+def test_a_list_is_two_round_trips_however_many_names(schemas, redis_client, redis_server):
+    for number in range(30):
+        schemas.put(f"lamp{number}", schema("a"))
+    listed = schemas.list()
+    assert list(listed) == [schemas.get(found.name) for found in listed]
+    calls = []
+    with redis.Redis.from_url(redis_server.url) as client:
+        counted = SchemaRegistry(client)
+        counted.list()
+        send = redis.connection.AbstractConnection.send_packed_command
+        patch = pytest.MonkeyPatch()
+        patch.setattr(
+            redis.connection.AbstractConnection,
+            "send_packed_command",
+            lambda self, *a, **k: (calls.append(1), send(self, *a, **k))[1],
+        )
+        try:
+            assert counted.list() == listed
+        finally:
+            patch.undo()
+    assert len(calls) == 2
+
+
+def test_an_emptied_store_is_listed_with_the_library(schemas, redis_client):
+    listed = schemas.list()
+    redis_client.flushall()
+    assert [found.ref for found in schemas.list()] == [found.ref for found in listed]
+
+
 def test_an_emptied_store_has_the_library_again(schemas, redis_client):
     schemas.get("book")
     redis_client.flushall()
