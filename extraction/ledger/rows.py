@@ -120,12 +120,17 @@ def batch_status(batch_id: str, rows: Sequence[Mapping[bytes, bytes]]) -> BatchS
     def total(name: bytes) -> int:
         return sum(int(row.get(name, b"0")) for row in known)
 
-    return BatchStatus(
+    status = BatchStatus(
         batch_id=batch_id,
         total=total(b"total"),
         done=total(b"done"),
         failed=total(b"failed"),
         dead=total(b"dead"),
         created_s=min(int(row.get(b"created", b"0")) for row in known) / 1000,
-        finished_s=max(int(row.get(b"finished", b"0")) for row in known) / 1000,
+        finished_s=0.0,
     )
+    if not status.finished:
+        return status
+    # Rows hold when their last page ended, which is the batch's end once no page is left.
+    ended = max(int(row.get(b"finished", b"0")) for row in known) / 1000
+    return msgspec.structs.replace(status, finished_s=ended)

@@ -92,7 +92,10 @@ class PageStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of a batch. `pending` = total - done - failed - dead."""
+    """Progress of a batch. `pending` = total - done - failed - dead.
+
+    Times are Unix seconds; `finished_s` is 0 until no page is pending.
+    """
 
     batch_id: str
     total: int

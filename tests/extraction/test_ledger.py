@@ -217,11 +217,13 @@ def test_a_batch_counts_and_lists_what_is_finished(ledger: Ledger) -> None:
     batch = ledger.batch("b1")
     assert batch is not None
     assert (batch.total, batch.done, batch.pending, batch.finished) == (6, 1, 5, False)
+    assert batch.finished_s == 0
     for n, lease in enumerate(claim_all(ledger)):
         ledger.commit(lease, str(n).encode(), "failed" if n == 2 else "done")
     batch = ledger.batch("b1")
     assert batch is not None
     assert (batch.done, batch.failed, batch.finished) == (5, 1, True)
+    assert batch.finished_s >= batch.created_s > 0
     seen, cursor = [], ""
     while True:
         records, cursor = ledger.records("b1", cursor, 2)
