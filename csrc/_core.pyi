@@ -395,6 +395,67 @@ class GrammarRows:
     def count_legal(self, slot: int, tokens: _I32) -> int:
         """How many of `tokens` are legal one after another; the slot's state stays."""
 
+# --- schema compiler (csrc/expression.h, automaton.h) ----------------------------------------
+
+class Ambiguous(Exception):
+    """One byte would both count and not count, or count for two bounds."""
+
+class TooManyStates(Exception):
+    """An automaton has more states than it may."""
+
+class Expressions:
+    """Regular expressions over bytes as nodes, named by integers, and their automata.
+
+    ValueError for a node that isn't there and for bounds that contradict each other. Counter
+    operations are (counter, kind, limit) as in `schemas.lowering.emit`.
+    """
+
+    def __init__(self, max_states: int) -> None:
+        """`max_states` bounds each automaton on the way."""
+    def literal(self, text: bytes) -> int: ...
+    def characters(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """One code point out of inclusive ranges, in UTF-8."""
+    def concat(self, parts: Sequence[int]) -> int: ...
+    def either(self, options: Sequence[int]) -> int:
+        """The union; of no options, nothing."""
+    def repeat(self, node: int, least: int, most: int) -> int:
+        """`most` of -1: without limit."""
+    def counted(self, node: int, counter: int, kind: int, limit: int) -> int:
+        """The node, its first byte under a counter operation; not for one that may be empty."""
+    def members(self, members: Sequence[tuple[int, bool]]) -> int:
+        """Members in order with commas between; those not required may be left out."""
+    def automaton(
+        self, num_states: int, edges: Sequence[tuple[int, int, int, int]], finals: Sequence[int]
+    ) -> int:
+        """An automaton by its edges (from, lowest byte, highest byte, to), state 0 its start.
+
+        A state's edges are in ascending order and disjoint.
+        """
+    def intersect(self, a: int, b: int) -> int:
+        """Words of both; Ambiguous where their counter operations differ, TooManyStates."""
+    def subtract(self, a: int, b: int) -> int:
+        """Words of `a` that are none of `b`; as `intersect`."""
+    def bounded(
+        self, body: int, end: int, *, tick: int, least: int, most: int, counter: int
+    ) -> int:
+        """Words of `body` with `least` to `most` (-1: any) characters, then `end`.
+
+        A character begins with a byte under the operation (`tick`, 1, 0). `counter` counts them
+        where that leaves no dead end; -1: states do.
+        """
+    def is_empty(self, node: int) -> bool: ...
+    def table(self, node: int) -> tuple[bytes, int]:
+        """The table of the smallest automaton (schemas/table.py) and its number of states."""
+
+def minimal_table(
+    next: _I32,
+    edge_ops: _I32,
+    final: NDArray[np.bool_],
+    start: int,
+    ops: Sequence[tuple[int, int, int]],
+) -> tuple[bytes, int]:
+    """The same for an automaton [states, 256]; -1: no edge; 0: no operation, else 1 + its index."""
+
 # --- drafts (csrc/bpe.h, page_index.h, draft.h) ----------------------------------------------
 
 class BpeEncoder:

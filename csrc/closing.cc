@@ -93,6 +93,19 @@ int32_t ClosingTable::situation(const RowState& row) const {
   return found == index_.end() ? -1 : found->second;
 }
 
+// Per counter, the largest limit under which the state's edges count. Where a pattern stands beside
+// a length, limits leave room for the characters that are still missing: a row that has come here
+// can count under the largest, but perhaps under no other. Situations don't tell, since they cut
+// counters, so ways to the end take only such edges.
+std::array<int32_t, kMaxCounters> ClosingTable::roomiest_count(int32_t state) const {
+  std::array<int32_t, kMaxCounters> limits{};
+  dfa_->for_each_edge(state, [&](uint8_t, int32_t, const CounterOp* op) {
+    if (op == nullptr || op->kind != CounterOp::Kind::kCount) return;
+    limits[op->counter] = std::max<int32_t>(limits[op->counter], op->limit);
+  });
+  return limits;
+}
+
 bool ClosingTable::find_situations() {
   std::vector<int> byte_of(num_classes_, -1);
   for (int byte = 0; byte < 256; ++byte) byte_of[dfa_->byte_class(static_cast<uint8_t>(byte))] = byte;
@@ -113,10 +126,15 @@ bool ClosingTable::find_situations() {
     RowState row;
     row.state = keys[from].state;
     row.counters = keys[from].counters;
+    const auto roomiest = roomiest_count(row.state);
     for (const int byte : byte_of) {
       RowState moved = row;
       const bool legal = byte >= 0 && dfa_->step(moved, static_cast<uint8_t>(byte));
-      next_.push_back(legal ? number_of(key_of(moved)) : -1);
+      const int32_t to = legal ? number_of(key_of(moved)) : -1;
+      const CounterOp* op = legal ? dfa_->edge(row.state, static_cast<uint8_t>(byte)).op : nullptr;
+      const bool sure = op == nullptr || op->kind != CounterOp::Kind::kCount ||
+                        op->limit == roomiest[op->counter];
+      next_.push_back(sure ? to : -1);
     }
   }
   return true;

@@ -1,6 +1,7 @@
 // How far a record is from its end, in tokens, and which tokens still lead there in time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -77,6 +78,7 @@ class ClosingTable {
   }
   void find_minimums();
   bool find_situations();
+  std::array<int32_t, kMaxCounters> roomiest_count(int32_t state) const;
   bool find_token_edges(std::vector<Edge>& edges, std::vector<size_t>& first) const;
   void find_byte_edges(std::vector<Edge>& edges, std::vector<size_t>& first) const;
   void measure(const std::vector<Edge>& edges, const std::vector<size_t>& first, bool by_bytes);

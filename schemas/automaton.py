@@ -1,8 +1,10 @@
-"""From a regex with marks to the smallest byte automaton with counters.
+"""From a regex with marks to the smallest byte automaton with counters, by Outlines.
 
 Outlines compiles the regex over the 256 single bytes, marks included. Then the marks are taken
 out: an edge behind a mark becomes an edge with a counter operation. Where that would leave two
 different edges for one byte, the counters can't be told apart and `Ambiguous` is raised.
+
+`lowering.construct` makes the same tables from terms, without a regex.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from outlines_core import Index, Vocabulary
+from pagemill._core import Ambiguous, minimal_table
 
-from .lowering.emit import ELIDE, Lowered, Op, marked_op
-from .table import MAX_STATES, Automaton, byte_classes, number_rows
+from .lowering.emit import ELIDE, Lowered, marked_op
 
 _END = 0
 _MARK = 1
@@ -22,16 +24,11 @@ _FIRST_TEXT_BYTE = 0x20
 _EOS = 256
 
 
-class Ambiguous(Exception):
-    """One byte would both count and not count, or count for two bounds."""
+def build(lowered: Lowered) -> tuple[bytes, int]:
+    """Return the table of the smallest automaton and its number of states.
 
-
-class TooManyStates(Exception):
-    """The automaton is larger than a table may be."""
-
-
-def build(lowered: Lowered) -> Automaton:
-    """Compile and minimise. Ambiguous, TooManyStates, or ValueError from Outlines."""
+    Ambiguous, TooManyStates, or ValueError from Outlines.
+    """
     vocabulary = Vocabulary(_EOS, {bytes([byte]): [byte] for byte in range(256)})
     # Outlines' automaton prefers the first alternative that matches and drops longer ones behind
     # it; behind a common last byte all of them live on.
@@ -51,10 +48,8 @@ def build(lowered: Lowered) -> Automaton:
     ops = np.zeros_like(next_state)
     if lowered.marked:
         next_state, ops = _Folder(next_state, final).fold(start)
-    automaton = _minimise(_reachable(Automaton(start, next_state, ops, final, lowered.ops)))
-    if len(automaton.final) > MAX_STATES:
-        raise TooManyStates
-    return automaton
+    listed = [(op.counter, int(op.kind), op.limit) for op in lowered.ops]
+    return minimal_table(next_state, ops, final, start, listed)
 
 
 class _Folder:
@@ -120,51 +115,3 @@ class _Folder:
             raise Ambiguous
         self.next[state][new] = edges[new]
         self.ops[state][new] = ops[new]
-
-
-def _reachable(automaton: Automaton) -> Automaton:
-    seen = np.zeros(len(automaton.final), dtype=np.bool_)
-    seen[automaton.start] = True
-    frontier = np.array([automaton.start])
-    while len(frontier):
-        targets = np.unique(automaton.next[frontier])
-        frontier = targets[targets >= 0]
-        frontier = frontier[~seen[frontier]]
-        seen[frontier] = True
-    return _renumbered(automaton, np.where(seen)[0], np.where(seen, np.cumsum(seen) - 1, -1))
-
-
-def _renumbered(
-    automaton: Automaton, kept: NDArray[np.int64], number: NDArray[np.int64]
-) -> Automaton:
-    edges = automaton.next[kept]
-    moved = np.where(edges >= 0, number[edges], -1).astype(np.int32)
-    return Automaton(
-        int(number[automaton.start]),
-        moved,
-        automaton.edge_ops[kept],
-        automaton.final[kept],
-        automaton.ops,
-    )
-
-
-def _minimise(automaton: Automaton) -> Automaton:
-    """Merge states that no text tells apart (Moore's refinement)."""
-    representative, _ = byte_classes(automaton)
-    edges = automaton.next[:, representative]
-    # -1 as a target of its own: one extra block at the end.
-    fixed = np.concatenate(
-        [automaton.final[:, None].astype(np.int32), automaton.edge_ops[:, representative]], axis=1
-    )
-    block = number_rows(fixed)
-    while True:
-        padded = np.append(block, -1)
-        refined = number_rows(np.concatenate([block[:, None], padded[edges]], axis=1))
-        if refined.max() == block.max():
-            break
-        block = refined
-    _, kept = np.unique(block, return_index=True)
-    return _renumbered(automaton, kept, block.astype(np.int64))
-
-
-__all__ = ["Ambiguous", "Automaton", "Op", "TooManyStates", "build"]

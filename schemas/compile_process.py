@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import selectors
@@ -18,11 +19,19 @@ START_TIMEOUT_S = 60.0
 MAX_FRAME = 256 * 1024 * 1024
 
 
+class Builder(enum.StrEnum):
+    """Who makes the automaton of a schema; the tables are equal."""
+
+    AUTO = "auto"  # Outlines where the regex is short, else the core
+    OUTLINES = "outlines"  # as far as there is a regex
+    CORE = "core"
+
+
 @dataclass(frozen=True)
 class Made:
     table: bytes
     states: int
-    regex_bytes: int
+    builder: str
     compile_ms: float
 
 
@@ -37,7 +46,8 @@ class _Gone(Exception):
 class CompileProcess:
     """One child process, used by one thread at a time; the others wait their turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, builder: Builder = Builder.AUTO) -> None:
+        self.builder = builder
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._memory = 0
@@ -71,9 +81,7 @@ class CompileProcess:
                     f"compiling takes over {max_memory >> 20} MB",
                     advice="lower the bounds, simplify patterns, or split the schema",
                 ) from None
-            return Made(
-                table, head["states"], head["regex_bytes"], (time.monotonic() - begin) * 1000
-            )
+            return Made(table, head["states"], head["builder"], (time.monotonic() - begin) * 1000)
 
     def forget(self) -> None:
         """Drop a child inherited over a fork, without touching the process."""
@@ -104,7 +112,13 @@ class CompileProcess:
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "pagemill.schemas.compile_worker", str(max_memory)],
+            [
+                sys.executable,
+                "-m",
+                "pagemill.schemas.compile_worker",
+                str(max_memory),
+                self.builder,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

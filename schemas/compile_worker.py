@@ -6,17 +6,23 @@ JSON; a reply with a table is followed by a frame that holds it. The process end
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import struct
 import sys
 from typing import Any, BinaryIO
 
-from .automaton import Ambiguous, Automaton, TooManyStates, build
-from .compile_process import MAX_FRAME
+from pagemill._core import Ambiguous, TooManyStates
+
+from .automaton import build
+from .compile_process import MAX_FRAME, Builder
 from .errors import SchemaReason, SchemaRefused
-from .lowering import Counting, lower_counted
-from .table import encode
+from .lowering import Counting, NoRegexError, lowered
+from .lowering.construct import table as table_of
+from .lowering.emit import MAX_REGEX_BYTES, RegexTooLong, write
+from .lowering.pattern import PatternError
+from .lowering.terms import Term
 
 _ADVICE = "lower the bounds, simplify patterns, or split the schema"
 
@@ -40,36 +46,54 @@ def write_frame(stream: BinaryIO, body: bytes) -> None:
     stream.flush()
 
 
-def compile_schema(schema: Any) -> tuple[bytes, int, int]:
-    """Return table, states, bytes of regex. SchemaRefused when the schema can't be served.
+# Outlines takes about a millisecond for a kilobyte of regex.
+MAX_OUTLINES_REGEX = 6_000
+
+
+def compile_schema(schema: Any, builder: Builder = Builder.AUTO) -> tuple[bytes, int, str]:
+    """Return table, states, and who made it. SchemaRefused when the schema can't be served.
 
     Counters are used where they tell the cases apart; a schema for which they don't has its
     bounds unrolled.
     """
-    for counting in Counting:
-        lowered = lower_counted(schema, counting)
+    return lowered(schema, lambda term: compile_term(term, builder))
+
+
+def compile_term(term: Term, builder: Builder) -> tuple[bytes, int, str]:
+    """As `compile_schema`, for a term."""
+    try:
+        for counting in Counting:
+            with contextlib.suppress(Ambiguous):
+                return _compiled(term, counting, builder)
+    except TooManyStates:
+        raise SchemaRefused(
+            SchemaReason.SCHEMA_TOO_LARGE, "the automaton has too many states", advice=_ADVICE
+        ) from None
+    raise SchemaRefused(
+        SchemaReason.SCHEMA_TOO_LARGE, "lengths that can't be told apart", advice=_ADVICE
+    )
+
+
+def _compiled(term: Term, counting: Counting, builder: Builder) -> tuple[bytes, int, str]:
+    if builder is not Builder.CORE:
         try:
-            automaton: Automaton = build(lowered)
-        except Ambiguous:
-            continue
-        except TooManyStates:
-            raise SchemaRefused(
-                SchemaReason.SCHEMA_TOO_LARGE, "the automaton has too many states", advice=_ADVICE
-            ) from None
+            most = MAX_OUTLINES_REGEX if builder is Builder.AUTO else MAX_REGEX_BYTES
+            return (*build(write(term, counting, most)), "outlines")
+        except (NoRegexError, PatternError, RegexTooLong):
+            pass
         except ValueError as error:
             raise SchemaRefused(
                 SchemaReason.SCHEMA_TOO_LARGE,
                 f"the regex doesn't compile ({str(error)[:200]})",
                 advice=_ADVICE,
             ) from None
-        return encode(automaton), len(automaton.final), len(lowered.regex.encode())
-    raise AssertionError("unrolled bounds can't be ambiguous")
+    return (*table_of(term, counting), "core")
 
 
-def answer(request: bytes) -> list[bytes]:
+def answer(request: bytes, builder: Builder) -> list[bytes]:
     """The frames that answer a request."""
     try:
-        table, states, regex_bytes = compile_schema(json.loads(request))
+        table, states, made_by = compile_schema(json.loads(request), builder)
     except SchemaRefused as refusal:
         reply = {
             "reason": refusal.reason.value,
@@ -86,23 +110,24 @@ def answer(request: bytes) -> list[bytes]:
             "advice": _ADVICE,
         }
         return [json.dumps(reply).encode()]
-    return [json.dumps({"states": states, "regex_bytes": regex_bytes}).encode(), table]
+    return [json.dumps({"states": states, "builder": made_by}).encode(), table]
 
 
 def main() -> None:
-    max_memory = int(sys.argv[1])
+    max_memory, builder = int(sys.argv[1]), Builder(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     # The first compilation pays for lazy imports and tables: before the clock runs.
-    answer(b'{"type":"object","properties":{"a":{"type":"string","maxLength":9}}}')
+    for known in (Builder.OUTLINES, Builder.CORE):
+        answer(b'{"type":"object","properties":{"a":{"type":"string","maxLength":9}}}', known)
     write_frame(replies, b"ready")
     while True:
         try:
             request = read_frame(requests)
         except EOFError:
             return
-        for frame in answer(request):
+        for frame in answer(request, builder):
             write_frame(replies, frame)
 
 

@@ -20,13 +20,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .compile_process import CompileProcess
+from .compile_process import Builder, CompileProcess
 from .errors import SchemaReason, SchemaRefused
 from .lowering.build import check_size
 from .table import TABLE_VERSION
 
 # Raised when the lowering changes the language of some schema.
-LOWERING_VERSION = 3
+LOWERING_VERSION = 4
 MAX_REMEMBERED = 512
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
 MAX_STORED_BYTES = 1024 * 1024 * 1024
@@ -40,13 +40,14 @@ TIMEOUT_REMEMBERED_S = 60.0
 class CompiledSchema:
     """A schema's automaton.
 
-    `hash` names the table (SHA-256 of its bytes); `compile_ms` is 0 for one found in a cache.
+    `hash` names the table (SHA-256 of its bytes), `builder` who made it ("outlines" or "core");
+    `compile_ms` is 0 for one found in a cache.
     """
 
     hash: str
     table: bytes
     num_states: int
-    regex_bytes: int
+    builder: str
     compile_ms: float
 
 
@@ -74,21 +75,23 @@ def compile(schema: Any, *, timeout_s: float = 2.0, max_memory: int = 1 << 30) -
 class Compiler:
     """The caches around one compiling process."""
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, builder: Builder | None = None) -> None:
         self._directory = directory
+        # A switch for comparisons: the tables are equal.
+        self._builder = builder or Builder(os.environ.get("PAGEMILL_SCHEMA_BUILDER", "auto"))
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._bytes = 0
         self._stores = 0
         self._running: dict[str, Future[_Known]] = {}
-        self._process = CompileProcess()
+        self._process = CompileProcess(self._builder)
         os.register_at_fork(after_in_child=self._after_fork)
 
     def compile(self, schema: Any, timeout_s: float, max_memory: int) -> CompiledSchema:
         check_size(schema)
         # Key order is part of the language, so the text is hashed as it stands.
         text = json.dumps(schema, separators=(",", ":")).encode()
-        key = hashlib.sha256(f"{_version()}\0".encode() + text).hexdigest()
+        key = hashlib.sha256(f"{_version()}.{self._builder}\0".encode() + text).hexdigest()
         with self._lock:
             known = self._recall(key)
             if known is not None:
@@ -121,7 +124,7 @@ class Compiler:
         else:
             digest = hashlib.sha256(made.table).hexdigest()
             known = _Known(
-                CompiledSchema(digest, made.table, made.states, made.regex_bytes, made.compile_ms)
+                CompiledSchema(digest, made.table, made.states, made.builder, made.compile_ms)
             )
         self._store(key, known)
         return known
@@ -140,9 +143,7 @@ class Compiler:
         if isinstance(known.result, CompiledSchema):
             result = known.result
             known = _Known(
-                CompiledSchema(
-                    result.hash, result.table, result.num_states, result.regex_bytes, 0.0
-                )
+                CompiledSchema(result.hash, result.table, result.num_states, result.builder, 0.0)
             )
         self._known[key] = known
         self._bytes += known.size()
@@ -162,7 +163,7 @@ class Compiler:
             if hashlib.sha256(table).hexdigest() != entry["hash"]:
                 return None
             return _Known(
-                CompiledSchema(entry["hash"], table, entry["states"], entry["regex_bytes"], 0.0)
+                CompiledSchema(entry["hash"], table, entry["states"], entry["builder"], 0.0)
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -174,7 +175,7 @@ class Compiler:
             entry: dict[str, Any] = {
                 "hash": result.hash,
                 "states": result.num_states,
-                "regex_bytes": result.regex_bytes,
+                "builder": result.builder,
             }
             table = result.table
         else:
@@ -205,7 +206,7 @@ class Compiler:
         self._lock = threading.Lock()
         self._running = {}
         self._process.forget()
-        self._process = CompileProcess()
+        self._process = CompileProcess(self._builder)
 
     def close(self) -> None:
         """End the compiling process; the next compilation starts another."""

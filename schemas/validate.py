@@ -7,6 +7,7 @@ Decoding already keeps a record inside its schema's language; this check is made
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, localcontext
 from typing import Any
 from urllib.parse import quote
 
@@ -125,7 +126,17 @@ def _linear(schema: Mapping[str, Any]) -> dict[str, Keyword]:
         elif rest is False and extra:
             yield ValidationError(", ".join(map(_short, extra[:5])))
 
+    def multiple_of(_: Any, factor: Any, value: Any, __: Any) -> Iterator[ValidationError]:
+        # In decimals, as the numbers are written: 19.99 is a multiple of 0.01.
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            exact, unit = Decimal(repr(value)), Decimal(repr(factor))
+            with localcontext(prec=800):
+                fits = exact.is_finite() and exact % unit == 0
+            if not fits:
+                yield ValidationError(f"{value!r} is no multiple of {factor!r}")
+
     return {
+        "multipleOf": multiple_of,
         "pattern": pattern,
         "patternProperties": pattern_properties,
         "additionalProperties": additional_properties,

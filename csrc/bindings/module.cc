@@ -6,4 +6,5 @@ PYBIND11_MODULE(_core, module) {
   pagemill::bind_grammar(module);
   pagemill::bind_draft(module);
   pagemill::bind_cpu(module);
+  pagemill::bind_expression(module);
 }

@@ -1,40 +1,48 @@
-"""JSON Schema (draft 2020-12, and what older drafts share) to one regex over compact JSON text.
+"""JSON Schema (draft 2020-12, and what older drafts share) to automata over compact JSON text.
 
 The language holds only valid instances: compact, members in declared order, no undeclared ones.
 Every keyword is either honoured exactly, known to say nothing about validity, or refused with
 its place; nothing is ignored silently.
+
+A schema becomes a term (`build`); from a term comes either a regex for Outlines (`emit`) or an
+automaton (`construct`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ..errors import SchemaReason, SchemaRefused
 from .build import RECURSION_DEPTHS, Builder, check_size
-from .emit import Counting, Lowered, Op, OpKind, write
+from .emit import Counting, Lowered, NoRegexError, Op, OpKind, write
 from .terms import NEVER, Term
 
-__all__ = ["Counting", "Lowered", "Op", "OpKind", "lower", "lower_counted"]
+__all__ = [
+    "Counting",
+    "Lowered",
+    "NoRegexError",
+    "Op",
+    "OpKind",
+    "lower",
+    "lower_counted",
+    "lowered",
+]
+_Made = TypeVar("_Made")
 
 
-def lower(schema: Any) -> str:
-    """Return a regex (regex crate's syntax, to be matched whole) for the valid compact JSON texts.
+def lowered(schema: Any, make: Callable[[Term], _Made]) -> _Made:
+    """Return what `make` makes of the schema's term.
 
-    Bounds are unrolled, so the regex is self-contained. SchemaRefused carries the reason, the
-    JSON pointer of the keyword in the way, and advice.
+    A recursive schema is followed as deep as `make` takes it: less far each time that it refuses
+    with SCHEMA_TOO_LARGE.
     """
-    return lower_counted(schema, Counting.NONE).regex
-
-
-def lower_counted(schema: Any, counting: Counting = Counting.ALL) -> Lowered:
-    """Return the regex with lengths and counts as marks for counters (`lowering.emit`)."""
     check_size(schema)
     for attempt, depth in enumerate(RECURSION_DEPTHS, 1):
         builder = Builder(schema, depth)
         try:
-            return write(_satisfiable(builder.root()), counting)
+            return make(_satisfiable(builder.root()))
         except SchemaRefused as refusal:
-            # A recursive schema that is too large may fit when followed less far.
             too_large = refusal.reason is SchemaReason.SCHEMA_TOO_LARGE
             if not (too_large and builder.recursive) or attempt == len(RECURSION_DEPTHS):
                 raise
@@ -43,6 +51,21 @@ def lower_counted(schema: Any, counting: Counting = Counting.ALL) -> Lowered:
                 SchemaReason.SCHEMA_TOO_LARGE, "the schema nests too deeply"
             ) from None
     raise AssertionError("unreachable")
+
+
+def lower(schema: Any) -> str:
+    """Return a regex (regex crate's syntax, to be matched whole) for the valid compact JSON texts.
+
+    Bounds are unrolled, so the regex is self-contained. SchemaRefused carries the reason, the
+    JSON pointer of the keyword in the way, and advice; NoRegexError says that the language is an
+    intersection or a difference of others, which only an automaton holds.
+    """
+    return lower_counted(schema, Counting.NONE).regex
+
+
+def lower_counted(schema: Any, counting: Counting = Counting.ALL) -> Lowered:
+    """Return the regex with lengths and counts as marks for counters (`lowering.emit`)."""
+    return lowered(schema, lambda term: write(term, counting))
 
 
 def _satisfiable(term: Term) -> Term:

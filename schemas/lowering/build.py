@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 from ..errors import SchemaReason, SchemaRefused
-from . import numbers
+from . import multiples, numbers
+from .charset import ANY
 from .containers import array_term, object_term
 from .facts import decimal, each, number_bounds, types
-from .json_text import ANY_CHARACTER
 from .keywords import invalid, refuse_keyword
 from .layers import Conjunction, Expander, Layer
 from .strings import string
-from .terms import NEVER, Either, Fragment, Mapping, String, Term, Text, either
+from .terms import NEVER, Either, Mapping, Number, String, Term, Text, either
 from .terms import Array as ArrayTerm
 from .values import Values, json_text
 
@@ -102,6 +103,7 @@ class Builder:
 
 
 def _number(layers: Conjunction, *, whole: bool) -> Term:
+    factors: dict[Decimal, None] = {}
     for value, layer in each(layers, "multipleOf"):
         factor = decimal(value, "multipleOf", layer)
         if factor <= 0:
@@ -110,21 +112,26 @@ def _number(layers: Conjunction, *, whole: bool) -> Term:
             continue
         if factor == 1:
             whole = True
-            continue
-        raise refuse_keyword("multipleOf", layer.at)
+        elif not multiples.is_small(factor):
+            raise refuse_keyword("multipleOf", layer.at, what="multipleOf of many digits")
+        else:
+            factors[factor] = None
     lower, upper = number_bounds(layers)
-    regex = numbers.integer(lower, upper) if whole else numbers.number(lower, upper)
-    return NEVER if regex is None else Fragment(regex, "0")
+    if whole:
+        regex = numbers.integer(lower, upper)
+    else:
+        regex = numbers.number(lower, upper, exponent=not factors)
+    return NEVER if regex is None else Number(regex, tuple(factors))
 
 
 def free(depth: int) -> Term:
     """Any value, nested at most `depth` levels."""
-    text = String(ANY_CHARACTER, 0, None)
+    text = String(ANY, 0, None)
     options: list[Term] = [
         Text("null"),
         Text("true"),
         Text("false"),
-        Fragment(numbers.NUMBER, "0"),
+        Number(numbers.NUMBER),
         text,
     ]
     if depth > 0:

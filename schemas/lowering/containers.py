@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import pattern as patterns
+from .charset import ANY
 from .facts import counts, declared, each, required, undeclared
-from .json_text import ANY_CHARACTER
 from .keywords import invalid, refuse_keyword
 from .strings import parse
 from .terms import (
     NEVER,
     Array,
-    Fragment,
     Mapping,
     Member,
     Object,
     String,
     Term,
+    Worded,
     either,
     first_character,
 )
@@ -105,7 +104,7 @@ def _mapping(layers: Conjunction, low: int, high: int | None, children: Children
         # Equal keys count once, so only "at least one" is certain.
         at = next(layer.at for value, layer in each(layers, "minProperties"))
         raise refuse_keyword("minProperties", at, what="minProperties over free keys")
-    key: Term = String(ANY_CHARACTER, 0, None)
+    key: Term = String(ANY, 0, None)
     names = [layer for _, layer in each(layers, "propertyNames")]
     if names:
         if patterned or len(names) > 1:
@@ -120,8 +119,8 @@ def _mapping(layers: Conjunction, low: int, high: int | None, children: Children
             "patternProperties", patterned[0][1].at, what="several patterns for free keys"
         )
     pattern, layer = patterned[0]
-    node = parse(pattern, "patternProperties", layer.at)
-    key = Fragment(f"\\x22{patterns.regex(node)}\\x22", '"')
+    parse(pattern, "patternProperties", layer.at)
+    key = Worded((pattern,), 0, None)
     return Mapping(key, children.term((layer.child("patternProperties", pattern),)), low, high)
 
 

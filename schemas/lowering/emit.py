@@ -12,18 +12,21 @@ import json
 from dataclasses import dataclass, field
 
 from ..errors import SchemaReason, SchemaRefused
-from .json_text import literal
+from . import pattern as patterns
+from .json_text import character, literal
 from .terms import (
     NEVER,
     Array,
+    Difference,
     Either,
-    Fragment,
     Mapping,
     Member,
+    Number,
     Object,
     String,
     Term,
     Text,
+    Worded,
     first_character,
 )
 
@@ -34,6 +37,21 @@ MAX_LIMIT = 0xFFFF
 MIN_COUNTED = 4
 ELIDE = 0x1F
 _DIGITS = 30
+
+
+class NoRegexError(Exception):
+    """A language that is put together from several, which no short regex says."""
+
+
+class RegexTooLong(SchemaRefused):
+    """More bytes of regex than asked for."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            SchemaReason.SCHEMA_TOO_LARGE,
+            f"the schema's regex exceeds {most} bytes",
+            advice="use fewer alternatives, lower bounds, or split the schema",
+        )
 
 
 class OpKind(enum.IntEnum):
@@ -82,28 +100,31 @@ MAX_OPS = _DIGITS * _DIGITS
 @dataclass
 class _Emitter:
     counting: Counting
+    most: int
     ops: dict[Op, int] = field(default_factory=dict)
     written: int = 0
 
     def emit(self, term: Term, depth: int, counted: bool) -> str:
         text = self._emit(term, depth, counted)
-        self.written += len(text) if isinstance(term, Text | Fragment | String) else 8
-        if self.written > MAX_REGEX_BYTES or len(text) > MAX_REGEX_BYTES:
-            raise SchemaRefused(
-                SchemaReason.SCHEMA_TOO_LARGE,
-                f"the schema's regex exceeds {MAX_REGEX_BYTES} bytes",
-                advice="use fewer alternatives, lower bounds, or split the schema",
-            )
+        self.written += len(text) if isinstance(term, Text | Number | String | Worded) else 8
+        if self.written > self.most or len(text) > self.most:
+            raise RegexTooLong(self.most)
         return text
 
     def _emit(self, term: Term, depth: int, counted: bool) -> str:
         match term:
             case Text(text):
                 return literal(text)
-            case Fragment(regex, _):
+            case Number(regex, factors):
+                if factors:
+                    raise NoRegexError
                 return regex
             case String():
                 return self.string(term, counted)
+            case Worded():
+                return self.worded(term)
+            case Difference():
+                raise NoRegexError
             case Array():
                 return self.array(term, depth, counted)
             case Object(members):
@@ -134,13 +155,19 @@ class _Emitter:
         return "".join(f"\\x{{{byte:X}}}" for byte in mark(index))
 
     def string(self, term: String, counted: bool) -> str:
-        low, high, character = term.low, term.high, term.character
-        if high == 0 or not character:
+        low, high = term.low, term.high
+        if high == 0:
             return literal('""')
+        one = character(term.characters)
         if counted and high is not None and MIN_COUNTED <= high <= MAX_LIMIT:
             count, close = self.op(0, OpKind.COUNT, high), self.op(0, OpKind.CLOSE, low)
-            return f"\\x22(?:{count}{character})*{close}\\x22"
-        return f"\\x22(?:{character}){_times(low, high)}\\x22"
+            return f"\\x22(?:{count}{one})*{close}\\x22"
+        return f"\\x22(?:{one}){_times(low, high)}\\x22"
+
+    def worded(self, term: Worded) -> str:
+        if len(term.patterns) > 1 or term.low > 0 or term.high is not None:
+            raise NoRegexError
+        return f"\\x22{patterns.regex(patterns.parse(term.patterns[0]))}\\x22"
 
     def array(self, term: Array, depth: int, counted: bool) -> str:
         """`[`, items with commas between, `]`; a counter counts the commas of the items."""
@@ -233,8 +260,12 @@ def _comma_separated(parts: list[tuple[str, bool]]) -> str:
     return f"(?:{'|'.join(options)})?"
 
 
-def write(term: Term, counting: Counting) -> Lowered:
-    """Return the regex of a term. SchemaRefused when nothing satisfies it or it grows too large."""
-    emitter = _Emitter(counting)
+def write(term: Term, counting: Counting, most: int = MAX_REGEX_BYTES) -> Lowered:
+    """Return the regex of a term.
+
+    NoRegexError for terms that intersect or subtract languages, PatternError for a pattern that no
+    text matches, SchemaRefused when nothing satisfies the term or the regex grows too large.
+    """
+    emitter = _Emitter(counting, most)
     regex = emitter.emit(term, 0, counting is not Counting.NONE)
     return Lowered(regex, tuple(emitter.ops), counting is not Counting.NONE)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .charset import ANY, CharSet, contains, difference, of, union
+from .charset import CharSet, contains, difference, of, union
 
-_SHORT_ESCAPES = {
+SHORT_ESCAPES = {
     0x08: "b",
     0x09: "t",
     0x0A: "n",
@@ -16,7 +16,9 @@ _SHORT_ESCAPES = {
 }
 # What never stands raw in a string: RFC 8259, section 7. DEL and the C1 controls may, but no
 # text wants them, and a class of few ranges keeps the automaton small.
-_NEVER_RAW = union([(0x00, 0x1F), (0x7F, 0x7F)], of('"\\'))
+NEVER_RAW = union([(0x00, 0x1F), (0x7F, 0x7F)], of('"\\'))
+# Controls that are written \u00XX.
+NUMERIC_ESCAPES = [code for code in [*range(0x20), 0x7F] if code not in SHORT_ESCAPES]
 
 
 def literal(text: str) -> str:
@@ -40,19 +42,14 @@ def character(chars: CharSet) -> str:
     else as \\u00XX; a slash may stand either way. "" when `chars` is empty.
     """
     options = []
-    raw = difference(chars, _NEVER_RAW)
+    raw = difference(chars, NEVER_RAW)
     if raw:
         options.append(_ranges(raw))
-    short = [letter for code, letter in _SHORT_ESCAPES.items() if contains(chars, code)]
+    short = [letter for code, letter in SHORT_ESCAPES.items() if contains(chars, code)]
     escapes = []
     if short:
         escapes.append("[" + "".join(f"\\x{{{ord(letter):X}}}" for letter in short) + "]")
-    numeric = [
-        code
-        for code in [*range(0x20), 0x7F]
-        if contains(chars, code) and code not in _SHORT_ESCAPES
-    ]
-    escapes.extend(_numeric(numeric))
+    escapes.extend(_numeric([code for code in NUMERIC_ESCAPES if contains(chars, code)]))
     if escapes:
         options.append(
             "\\x{5C}" + (escapes[0] if len(escapes) == 1 else f"(?:{'|'.join(escapes)})")
@@ -74,6 +71,3 @@ def _numeric(codes: list[int]) -> list[str]:
         )
         regexes.append(f"u00{high:x}[{digits}]")
     return regexes
-
-
-ANY_CHARACTER = character(ANY)

@@ -108,9 +108,12 @@ def integer(lower: Bound | None, upper: Bound | None) -> str | None:
     return _one_of(options)
 
 
-def number(lower: Bound | None, upper: Bound | None) -> str | None:
-    """A regex for the numbers within the bounds; None when there are none."""
-    if lower is None and upper is None:
+def number(lower: Bound | None, upper: Bound | None, *, exponent: bool = True) -> str | None:
+    """A regex for the numbers within the bounds; None when there are none.
+
+    Without bounds they may have an exponent, unless that is not wanted.
+    """
+    if lower is None and upper is None and exponent:
         return NUMBER
     zero = Decimal(0)
     options = []

@@ -263,6 +263,7 @@ def general_category(name: str) -> CharSet:
     return charset.union(found)
 
 
+@functools.lru_cache(maxsize=1024)
 def parse(pattern: str) -> Node:
     """Return the tree of the whole texts that `pattern` matches somewhere in.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import pattern as patterns
-from .charset import CharSet
+from .charset import ANY, CharSet
 from .facts import counts, each
 from .formats import FORMATS
-from .json_text import ANY_CHARACTER, character
 from .keywords import invalid, refuse_keyword
-from .terms import NEVER, Fragment, String, Term
+from .terms import NEVER, String, Term, Worded
 
 if TYPE_CHECKING:
     from .layers import Conjunction
@@ -23,44 +22,30 @@ def string(layers: Conjunction) -> Term:
         return NEVER
     said = _languages(layers)
     if not said:
-        return String(ANY_CHARACTER, low, high)
-    (node, keyword, at), *others = said.values()
-    if others:
-        raise refuse_keyword(
-            others[0][1],
-            others[0][2],
-            what="more than one pattern or format for a string",
-            advice="write them as one pattern",
-        )
-    repeated = _repeated_character(node)
-    if repeated is not None:
-        chars, least, most = repeated
-        low = max(low, least)
-        high = most if high is None else high if most is None else min(high, most)
-        return NEVER if high is not None and low > high else String(character(chars), low, high)
-    least, most = patterns.lengths(node)
-    if least < low or (high is not None and (most is None or most > high)):
-        raise refuse_keyword(
-            keyword,
-            at,
-            what=f"{keyword} together with a length",
-            advice="put the length into the pattern",
-        )
-    try:
-        return Fragment(f"\\x22{patterns.regex(node)}\\x22", '"')
-    except patterns.PatternError:
-        return NEVER
+        return String(ANY, low, high)
+    if len(said) == 1:
+        (node,) = said.values()
+        repeated = _repeated_character(node)
+        if repeated is not None:
+            chars, least, most = repeated
+            low = max(low, least)
+            high = most if high is None else high if most is None else min(high, most)
+            return NEVER if high is not None and low > high else String(chars, low, high)
+        least, most = patterns.lengths(node)
+        low = 0 if least >= low else low
+        high = None if most is not None and high is not None and most <= high else high
+    return Worded(tuple(said), low, high)
 
 
-def _languages(layers: Conjunction) -> dict[str, tuple[patterns.Node, str, str]]:
-    """The different languages that patterns and formats name: tree, keyword, place."""
-    said: dict[str, tuple[patterns.Node, str, str]] = {}
+def _languages(layers: Conjunction) -> dict[str, patterns.Node]:
+    """The different languages that patterns and formats name, as patterns and trees."""
+    said: dict[str, patterns.Node] = {}
     for value, layer in each(layers, "pattern"):
         if not isinstance(value, str):
             raise invalid("pattern", layer.at, "needs a string")
         node = parse(value, "pattern", layer.at)
         if node != patterns.Cat((patterns.ANYTHING,)):
-            said[value] = (node, "pattern", layer.at)
+            said[value] = node
     for value, layer in each(layers, "format"):
         if not isinstance(value, str):
             raise invalid("format", layer.at, "needs a string")
@@ -72,7 +57,7 @@ def _languages(layers: Conjunction) -> dict[str, tuple[patterns.Node, str, str]]
                 advice=f"use a pattern, or one of {', '.join(sorted(FORMATS))}",
             )
         text = f"^(?:{FORMATS[value]})$"
-        said[text] = (parse(text, "format", layer.at), "format", layer.at)
+        said[text] = parse(text, "format", layer.at)
     return said
 
 
@@ -91,6 +76,10 @@ def _repeated_character(
     """`[class]{low,high}` as its parts."""
     if isinstance(node, patterns.Cat) and len(node.parts) == 1:
         node = node.parts[0]
-    if isinstance(node, patterns.Repeat) and isinstance(node.node, patterns.Chars):
+    if (
+        isinstance(node, patterns.Repeat)
+        and isinstance(node.node, patterns.Chars)
+        and node.node.chars
+    ):
         return node.node.chars, node.low, node.high
     return None

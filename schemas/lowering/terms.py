@@ -1,8 +1,11 @@
-"""What a lowered schema consists of: a tree of JSON languages, from which the regex is written."""
+"""What a lowered schema consists of: a tree of JSON languages, from which automata are built."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+
+from .charset import CharSet
 
 
 @dataclass(frozen=True)
@@ -18,21 +21,30 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Fragment:
-    """A regex over JSON text that is safe to stand alone (grouped where needed).
-
-    `first` is a character that every word begins with one of: `"` for strings, "0" for numbers.
-    """
+class Number:
+    """Numbers whose text a regex matches whole, of these the multiples of each of some factors."""
 
     regex: str
-    first: str
+    factors: tuple[Decimal, ...] = ()
 
 
 @dataclass(frozen=True)
 class String:
-    """Strings of `low` to `high` characters, each of the regex `character`."""
+    """Strings of `low` to `high` characters, each out of a set."""
 
-    character: str
+    characters: CharSet
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Worded:
+    """Strings of `low` to `high` characters that every one of some patterns matches.
+
+    The patterns are those of `pattern.parse`; lengths that they imply are left out (0 and None).
+    """
+
+    patterns: tuple[str, ...]
     low: int
     high: int | None
 
@@ -76,7 +88,15 @@ class Either:
     options: tuple[Term, ...]
 
 
-Term = Never | Text | Fragment | String | Array | Object | Mapping | Either
+@dataclass(frozen=True)
+class Difference:
+    """What is in one language and not in the other."""
+
+    base: Term
+    minus: Term
+
+
+Term = Never | Text | Number | String | Worded | Array | Object | Mapping | Either | Difference
 
 NEVER = Never()
 
@@ -97,9 +117,9 @@ def first_character(term: Term) -> set[str]:
     """Kinds of first characters: a quote, a bracket, a brace, "0" for numbers, letters."""
     if isinstance(term, Text):
         return {"0" if term.text[0] in "-0123456789" else term.text[0]}
-    if isinstance(term, Fragment):
-        return {term.first}
-    if isinstance(term, String):
+    if isinstance(term, Number):
+        return {"0"}
+    if isinstance(term, String | Worded):
         return {'"'}
     if isinstance(term, Array):
         return {"["}
@@ -107,4 +127,6 @@ def first_character(term: Term) -> set[str]:
         return {"{"}
     if isinstance(term, Either):
         return set().union(*map(first_character, term.options))
+    if isinstance(term, Difference):
+        return first_character(term.base)
     return set()

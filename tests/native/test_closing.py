@@ -39,6 +39,17 @@ HARD: dict[str, Any] = {
     },
     "exact length": {"type": "string", "minLength": 8, "maxLength": 8},
     "pattern": {"type": "string", "pattern": "^[a-z]{3}-[0-9]{4}$"},
+    "pattern and length": {
+        "type": "string",
+        "pattern": "^[a-z ]*(table|the Oak)$",
+        "maxLength": 20,
+    },
+    "pattern and least length": {
+        "type": "string",
+        "pattern": "^[a-z]+(-[a-z]+)*$",
+        "minLength": 20,
+        "maxLength": 30,
+    },
     "number": {"type": "number"},
     "integer": {"type": "integer", "minimum": 100, "maximum": 99999},
     "dates": {"type": "array", "items": {"type": "string", "format": "date-time"}, "maxItems": 4},

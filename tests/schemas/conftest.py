@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 from pagemill._core import ByteDfa
-from pagemill.schemas.automaton import build
-from pagemill.schemas.compile_worker import compile_schema
-from pagemill.schemas.lowering import Counting, lower_counted
-from pagemill.schemas.table import encode
+from pagemill.schemas.compile_worker import Builder, compile_schema
+from pagemill.schemas.lowering import Counting, lowered
+from pagemill.schemas.lowering.construct import table
 
 
 class Language:
     """The automaton of a schema with counters, and the one with its bounds unrolled."""
 
     def __init__(self, schema: Any) -> None:
-        table, _, _ = compile_schema(schema)
-        self.counted = ByteDfa.from_bytes(table)
-        plain = encode(build(lower_counted(schema, Counting.NONE)))
+        made, _, _ = compile_schema(schema, Builder.CORE)
+        self.counted = ByteDfa.from_bytes(made)
+        plain, _ = lowered(schema, lambda term: table(term, Counting.NONE))
         self.unrolled = ByteDfa.from_bytes(plain)
+        by_outlines, _, builder = compile_schema(schema, Builder.OUTLINES)
+        assert by_outlines == made, f"{builder} and the core disagree"
 
     def accepts(self, text: str | bytes) -> bool:
         """Whether the text is in the language; both automata must say the same."""
