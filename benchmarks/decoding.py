@@ -1,20 +1,26 @@
-"""What drafts are worth on real pages, and that they change no answer.
+"""What drafts and canonical runs are worth on real pages, and that drafts change no answer.
 
     python benchmarks/decoding.py --data DIR --json
 
 DIR has folders products, recipes and articles, each with gold.jsonl ({"id", "url", "html"}). The
-first --limit pages of each are extracted with the library's schemas, once with each setting of
---speculation, by one engine in this process, without metadata in the prompt. Pages are computed
-before the first run, so that all runs find their prompts in the prefix cache: wall_s is decoding.
+first --pages pages of each are extracted with the library's schemas, without metadata in the
+prompt, once with each setting, by one engine in this process. Pages are computed before the first
+run, so that all runs find their prompts in the prefix cache: wall_s is decoding.
 
-tokens_per_pass: tokens of records / passes of requests. share: of all tokens. identical: pages
-with equal tokens, of all. mask_warm_us, mask_cold_us: a mask known already, and made anew.
+Settings: `off` has no drafts, `forced` and `page` one kind, `auto` both; `free` has drafts, and
+takes any split of forced text; `free_off` neither. Draft stores are cold: nothing is known of
+earlier records, at every single page (`auto_warm`: but for the run's own pages).
+
+tokens_per_pass: tokens of records / passes of requests. share: of all tokens. identical: all runs
+of one --canonical-runs gave the same tokens. mask_warm_us: looking up a known mask; mask_cold_us:
+the longest that making one took, over all situations of the schemas' automata.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import sys
 import time
@@ -35,11 +41,21 @@ from pagemill.extraction.extractor import Extractor, Prepared
 from pagemill.extraction.record import ExtractOptions, PageInput
 
 SETS = {"products": "product", "recipes": "recipe", "articles": "article"}
+# Speculation, canonical runs, cold stores.
+SETTINGS = {
+    "off": ("off", True, True),
+    "auto": ("auto", True, True),
+    "auto_warm": ("auto", True, False),
+    "forced": ("forced", True, True),
+    "page": ("page", True, True),
+    "free_off": ("off", False, True),
+    "free": ("auto", False, True),
+}
 _CLIENT = b"benchmark"
 
 
 def prepare(
-    data: Path, extractor: Extractor, limit: int, options: ExtractOptions
+    data: Path, extractor: Extractor, skip: int, limit: int, options: ExtractOptions
 ) -> tuple[list[Request], dict[str, bytes]]:
     requests: list[Request] = []
     tables: dict[str, bytes] = {}
@@ -48,7 +64,7 @@ def prepare(
         tables[schema.grammar.hash] = schema.grammar.table
         taken = 0
         with (data / folder / "gold.jsonl").open() as lines:
-            for line in lines:
+            for line in itertools.islice(lines, skip, None):
                 page = json.loads(line)
                 body = (data / folder / page["html"]).read_bytes()
                 prepared = extractor.prepare(
@@ -76,14 +92,27 @@ class Runs:
         self.vocabulary = Vocabulary.of(tokenizer)
         self.make_drafter = make_drafter
 
-    def run(self, requests: list[Request], speculation: str, burst: int) -> dict[str, Any]:
+    def use_canonical_runs(self, canonical: bool) -> None:
+        """Grammars are made anew, with or without the tokenizer's own split of forced text."""
+        from pagemill.engine.grammar_store import GrammarStore
+
+        pairs = self.vocabulary.byte_pairs
+        trie = _core.TokenTrie(self.vocabulary.tokens, self.vocabulary.eos_ids)
+        encoder = pairs.encoder() if canonical and pairs is not None else None
+        self.core.grammars = GrammarStore(trie, self.config.grammar_cache_bytes, encoder)
+
+    def run(
+        self, requests: list[Request], speculation: str, burst: int, *, cold: bool = True
+    ) -> dict[str, Any]:
         config = dataclasses.replace(self.config, speculation=speculation)
         batch = self.core.executor.batch
-        batch.drafter = self.make_drafter(config, self.vocabulary, batch)
+        batch.drafter = None
         before = self.core.stats().counters
         answers: dict[str, list[int]] = {request.request_id: [] for request in requests}
         started = time.perf_counter()
         for first in range(0, len(requests), burst):
+            if cold or batch.drafter is None:
+                batch.drafter = self.make_drafter(config, self.vocabulary, batch)
             self.core.handle(_CLIENT, Submit(self.tokenizer.hash, requests[first : first + burst]))
             for grammar, table in self.tables.items():
                 self.core.handle(_CLIENT, GrammarTable(grammar, table))
@@ -113,30 +142,37 @@ class Runs:
 
 
 def time_masks(table: bytes, vocabulary: Vocabulary) -> tuple[float, float]:
-    """Microseconds of a mask that is known, and the longest of those made anew."""
+    """Microseconds of a mask that is known (median), and the longest of those made anew."""
     trie = _core.TokenTrie(vocabulary.tokens, vocabulary.eos_ids)
     dfa = _core.ByteDfa.from_bytes(table)
-    grammar = _core.Grammar(dfa, trie)
-    cold, warm = [], []
-    for times in (cold, warm):
-        for state in range(dfa.num_states):
-            started = time.perf_counter()
-            grammar.mask(state)
-            times.append(time.perf_counter() - started)
-    return float(np.median(warm)) * 1e6, max(cold) * 1e6
+    encoder = vocabulary.byte_pairs.encoder() if vocabulary.byte_pairs else None
+    grammar = _core.Grammar(dfa, trie, encoder)
+    row = grammar.start()
+    warm, cold = [], []
+    for state in range(dfa.num_states):
+        row.state = state
+        cold.append(grammar.time_mask(row, 1))
+        warm.append(grammar.time_mask(row, 1000) / 1000)
+    return float(np.median(warm)) / 1e3, max(cold) / 1e3
 
 
-def main() -> None:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=None)
-    parser.add_argument("--limit", type=int, default=3, help="pages of each set")
+    parser.add_argument("--pages", type=int, default=1, help="of each set")
+    parser.add_argument("--skip", type=int, default=0, help="pages of each set passed by")
     parser.add_argument("--burst", type=int, default=1, help="pages at a time")
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--max-page-tokens", type=int, default=1024)
+    parser.add_argument("--max-page-tokens", type=int, default=768)
+    parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS)
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse()
     config = EngineConfig(
         model=arguments.model or store.DEFAULT_MODEL,
         max_num_seqs=max(arguments.burst, 1),
@@ -149,28 +185,33 @@ def main() -> None:
         max_tokens=arguments.max_tokens, max_page_tokens=arguments.max_page_tokens, metadata=False
     )
     extractor = Extractor(tokenizer, max_model_len=4096)
-    requests, tables = prepare(arguments.data, extractor, arguments.limit, options)
+    requests, tables = prepare(arguments.data, extractor, arguments.skip, arguments.pages, options)
     runs = Runs(config, tokenizer, tables)
     replace = msgspec.structs.replace
     once = [replace(r, grammar=None, sampling=replace(r.sampling, max_tokens=1)) for r in requests]
     runs.run(once, "off", arguments.burst)
     report: dict[str, Any] = {"pages": len(requests), "runs": {}}
-    expected: dict[str, list[int]] = {}
-    for speculation in ("off", "forced", "page", "auto"):
-        result = runs.run(requests, speculation, arguments.burst)
+    expected: dict[bool, dict[str, list[int]]] = {}
+    for name in arguments.settings:
+        speculation, canonical, cold = SETTINGS[name]
+        runs.use_canonical_runs(canonical)
+        result = runs.run(requests, speculation, arguments.burst, cold=cold)
         answers = result.pop("answers")
-        expected = expected or answers
-        result["identical"] = sum(answers[key] == expected[key] for key in expected)
-        print(speculation, result, file=sys.stderr, flush=True)
-        report["runs"][speculation] = result
-    best = report["runs"]["auto"]
-    report |= {"share": best["share"], "tokens_per_pass": best["tokens_per_pass"]}
+        same = expected.setdefault(canonical, answers)
+        result["identical"] = sum(answers[key] == same[key] for key in answers)
+        print(name, result, file=sys.stderr, flush=True)
+        report["runs"][name] = result
+    if best := report["runs"].get("auto"):
+        report |= {key: best[key] for key in ("share", "tokens_per_pass")}
+        for name in ("off", "free_off"):
+            if name in report["runs"]:
+                report[f"speedup_over_{name}"] = round(
+                    report["runs"][name]["wall_s"] / best["wall_s"], 2
+                )
     report["identical"] = all(run["identical"] == len(requests) for run in report["runs"].values())
-    report["speedup"] = round(report["runs"]["off"]["wall_s"] / best["wall_s"], 2)
     vocabulary = Vocabulary.of(tokenizer)
     times = [time_masks(table, vocabulary) for table in tables.values()]
-    # With the call from Python and the copy of a row, both of which a step doesn't have.
-    report["mask_warm_us"] = round(max(warm for warm, _ in times), 2)
+    report["mask_warm_us"] = round(max(warm for warm, _ in times), 3)
     report["mask_cold_us"] = round(max(cold for _, cold in times), 1)
     print(json.dumps(report, indent=None if arguments.json else 1))
 

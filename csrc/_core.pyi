@@ -303,10 +303,18 @@ class Grammar:
     An `int` state stands for that state with all counters at 0.
     """
 
-    def __init__(self, dfa: ByteDfa, trie: TokenTrie) -> None: ...
+    def __init__(self, dfa: ByteDfa, trie: TokenTrie, encoder: BpeEncoder | None = None) -> None:
+        """With an encoder, text that the automaton forces has the tokenizer's own split alone."""
     def start(self) -> RowState: ...
-    def mask(self, state: int | RowState) -> _I32:
-        """The packed mask row of a state: bit i % 32 of word i // 32, low end first."""
+    def mask(self, state: int | RowState, *, any_split: bool = False) -> _I32:
+        """The packed mask row of a state: bit i % 32 of word i // 32, low end first.
+
+        `any_split`: without regard to the encoder, every token whose bytes are legal.
+        """
+    def time_mask(self, row: RowState, times: int) -> float:
+        """Nanoseconds of so many look-ups in a C++ loop; the first may have to make the mask."""
+    def only_token(self, state: int) -> int:
+        """The token that forced text goes on with, where the encoder leaves but one; else -1."""
     @overload
     def advance(self, state: int, token: int) -> int:
         """The state after a token, or -1."""
@@ -479,18 +487,22 @@ class BpeEncoder:
         """
     def encode(self, text: bytes) -> _I32: ...
 
-class PageIndex:
-    """The places of a text by what stands before them; ValueError beyond 1 MiB."""
+class TextIndex:
+    """The places of a text that grows, by what stands before them; ValueError beyond 1 MiB."""
 
-    def __init__(self, text: bytes) -> None: ...
-    def find_suffix(self, context: bytes, near: int = -1) -> tuple[int, int]:
-        """(place after it, length) of the longest suffix of `context` in the text.
+    def __init__(self, text: bytes = b"") -> None: ...
+    def append(self, more: bytes) -> None: ...
+    def find_suffix(self, context: bytes, near: int = -1, stop: int = 1 << 30) -> tuple[int, int]:
+        """(place after it, length) of the longest suffix of `context` that ends before `stop`.
 
         (-1, 0) when less than three bytes match; the place nearest to `near` among equals.
         """
 
 class Drafter:
-    """Guesses at the next tokens of constrained slots: forced runs, spans of the slot's page."""
+    """Guesses at the next tokens of constrained slots: what is forced, and copies.
+
+    Copies are of the prompt, of the record so far, and of earlier records of the grammar.
+    """
 
     def __init__(
         self,
@@ -501,9 +513,16 @@ class Drafter:
         forced: bool,
         page: bool,
     ) -> None: ...
-    def start(self, slot: int, page: bytes, output: _I32) -> None:
-        """A slot's request begins, or goes on after the tokens `output`; call after `attach`."""
-    def end(self, slot: int) -> None: ...
+    def start(self, slot: int, prompt: _I32, page: bytes, output: _I32) -> None:
+        """A slot's request begins, or goes on after the tokens `output`; call after `attach`.
+
+        `page` is the part of the prompt's text that values stand in, as it is there.
+        """
+    def end(self, slot: int) -> None:
+        """The request ends; call before `detach`, which takes its grammar."""
+    @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By kind of guess: drafted tokens that were looked at, and those that held."""
     def advance(
         self, slots: _I32, counts: _I32, tokens: _I32, num_drafts: _I32
     ) -> tuple[_I32, _I32]:

@@ -1,38 +1,47 @@
 #include "draft.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
-#include "page_lines.h"
 #include "token_tail.h"
 
 namespace pagemill {
 namespace {
 
-constexpr int32_t kLongMatch = 8;       // bytes
-constexpr size_t kBytesPerToken = 8;    // more than tokens of text have on average
-constexpr uint8_t kTryAgain = 8;        // a kind that fails is tried once in so many drafts
-constexpr float kSlotPace = 0.15f;      // how fast rates follow what held
-constexpr size_t kGuessBytes = 4;       // of a span, until its start is as good as confirmed
-constexpr size_t kMaxGrammars = 256;    // whose habits are kept
+constexpr size_t kBytesPerToken = 6;     // more than tokens of text have on average
+constexpr uint8_t kTryAgain = 8;         // a kind that fails is tried once in so many drafts
+constexpr float kSlotPace = 0.15f;       // how fast rates follow what held
 constexpr float kCommonPace = 0.02f;
+constexpr float kStartPace = 0.05f;      // the same of values' starts
+constexpr size_t kWellStarted = 4;       // bytes of a value that make a guess a good one
+constexpr size_t kMaxGrammars = 256;     // whose records are remembered
 
-size_t index_of(DraftKind kind) { return static_cast<size_t>(kind); }
+GuessRates first_rates() {
+  GuessRates rates{};
+  const auto set = [&](Guess guess, float a, float b, float c, float d) {
+    rates[index_of(guess)] = {a, b, c, d};
+  };
+  set(Guess::kForced, 1.0f, 1.0f, 1.0f, 1.0f);
+  set(Guess::kRunEnd, 0.95f, 0.95f, 0.95f, 0.95f);
+  set(Guess::kPrompt, 0.35f, 0.6f, 0.8f, 0.9f);
+  set(Guess::kRecord, 0.3f, 0.5f, 0.7f, 0.85f);
+  set(Guess::kPast, 0.25f, 0.45f, 0.6f, 0.8f);
+  set(Guess::kClose, 0.4f, 0.5f, 0.6f, 0.7f);
+  set(Guess::kHabit, 0.7f, 0.7f, 0.7f, 0.7f);
+  set(Guess::kLabel, 0.5f, 0.7f, 0.85f, 0.9f);
+  set(Guess::kHeading, 0.5f, 0.7f, 0.85f, 0.9f);
+  set(Guess::kNext, 0.45f, 0.7f, 0.85f, 0.9f);
+  set(Guess::kLatest, 0.4f, 0.7f, 0.85f, 0.9f);
+  set(Guess::kFirst, 0.3f, 0.7f, 0.85f, 0.9f);
+  set(Guess::kPastValue, 0.4f, 0.7f, 0.85f, 0.9f);
+  set(Guess::kOpen, 0.7f, 0.7f, 0.7f, 0.7f);
+  return rates;
+}
+
+bool is_start(Guess guess) { return guess >= Guess::kLabel; }
 
 }  // namespace
-
-bool Drafter::Walk::push(uint8_t byte, DraftKind as) {
-  if (!grammar->dfa().step(state, byte)) return false;
-  cursor.push(byte);
-  bytes.push_back(static_cast<char>(byte));
-  kinds.push_back(as);
-  return true;
-}
-
-bool Drafter::Walk::may(uint8_t byte) const {
-  RowState ahead = state;
-  return grammar->dfa().step(ahead, byte);
-}
 
 Drafter::Drafter(const GrammarRows& rows, std::shared_ptr<const BpeEncoder> encoder,
                  DraftConfig config)
@@ -40,7 +49,7 @@ Drafter::Drafter(const GrammarRows& rows, std::shared_ptr<const BpeEncoder> enco
       encoder_(std::move(encoder)),
       config_(config),
       slots_(rows.num_slots()),
-      rates_{1.0f, 0.85f, 0.4f, 0.6f, 0.7f, 0.6f, 0.7f} {
+      rates_(first_rates()) {
   if (encoder_ == nullptr) throw std::invalid_argument("drafts need an encoder");
   if (config_.most_tokens < 1 || config_.most_tokens > 256) {
     throw std::invalid_argument("a draft has 1 to 256 tokens");
@@ -55,55 +64,113 @@ Drafter::Slot& Drafter::at(int32_t slot) {
   return slots_[slot];
 }
 
-void Drafter::start(int32_t index, std::string page, std::span<const int32_t> output) {
+void Drafter::start(int32_t index, std::span<const int32_t> prompt, std::string_view page,
+                    std::span<const int32_t> output) {
   Slot& slot = at(index);
   Slot fresh;
   fresh.used = true;
   fresh.rates = rates_;
-  if (config_.page && !page.empty()) fresh.page = std::make_unique<PageIndex>(std::move(page));
+  if (rows_.is_attached(index)) {
+    const Grammar& grammar = rows_.grammar(index);
+    if (config_.page) {
+      std::string text;
+      for (const int32_t token : prompt) text += grammar.trie().bytes(token);
+      fresh.prompt = PromptText(std::move(text), page);
+    }
+    fresh.place.state = grammar.start();
+  }
   slot = std::move(fresh);
-  if (!rows_.is_attached(index)) return;
-  slot.state = rows_.grammar(index).start();
-  take(index, slot, output);
+  if (rows_.is_attached(index)) take(index, slot, output);
 }
 
-void Drafter::end(int32_t index) { at(index) = Slot{}; }
+void Drafter::end(int32_t index) {
+  Slot& slot = at(index);
+  if (slot.used && config_.page && rows_.is_attached(index)) {
+    history_of(rows_.grammar(index)).add_record(std::string(slot.record.text()), slot.values_at);
+  }
+  slot = Slot{};
+}
 
-std::vector<int16_t>& Drafter::habits_of(const Grammar& grammar) {
-  if (habits_.size() >= kMaxGrammars && !habits_.contains(&grammar)) habits_.clear();
-  std::vector<int16_t>& habits = habits_[&grammar];
+RecordHistory& Drafter::history_of(const Grammar& grammar) {
+  if (histories_.size() >= kMaxGrammars && !histories_.contains(&grammar)) histories_.clear();
+  const int32_t num_states = grammar.dfa().num_states();
+  auto [place, added] = histories_.try_emplace(&grammar, num_states);
   // A grammar may come to lie where another one lay.
-  const auto num_states = static_cast<size_t>(grammar.dfa().num_states());
-  if (habits.size() != num_states) habits.assign(num_states, -1);
-  return habits;
+  if (place->second.num_states() != num_states) place->second = RecordHistory(num_states);
+  return place->second;
+}
+
+DraftWalk::Sources Drafter::sources_of(int32_t index, Slot& slot) {
+  const Grammar& grammar = rows_.grammar(index);
+  return {&grammar, &slot.prompt, &slot.record, &history_of(grammar), &slot.rates};
 }
 
 void Drafter::take(int32_t index, Slot& slot, std::span<const int32_t> tokens) {
-  const Grammar& grammar = rows_.grammar(index);
-  std::vector<int16_t>& habits = habits_of(grammar);
+  const DraftWalk::Sources sources = sources_of(index, slot);
+  const Grammar& grammar = *sources.grammar;
   for (const int32_t token : tokens) {
-    for (const char c : grammar.trie().bytes(token)) {
-      const auto byte = static_cast<uint8_t>(c);
-      if (!slot.cursor.in_value_string()) habits[slot.state.state] = byte;
-      grammar.dfa().step(slot.state, byte);
-      follow(slot, byte);
+    const std::string& bytes = grammar.trie().bytes(token);
+    const bool free = grammar.only_token(slot.place.state.state) < 0;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const auto byte = static_cast<uint8_t>(bytes[i]);
+      const bool was_inside = slot.place.cursor.in_string();
+      take_byte(slot, sources, byte);
+      const bool inside = was_inside && slot.place.cursor.in_string();
+      const TokenSplits::Byte told{byte, !inside};
+      if (slot.place.length > 1 && (free || i == 0) && (i > 0 || slot.last_free)) {
+        splits_.learn(slot.last, told, i == 0);
+      }
+      slot.last = told;
     }
+    slot.last_free = free;
   }
 }
 
-void Drafter::follow(Slot& slot, uint8_t byte) {
-  const bool was_open = slot.cursor.in_value_string();
-  slot.cursor.push(byte);
-  if (!was_open || slot.cursor.in_value_string() || slot.page == nullptr) return;
-  const auto match = slot.page->find_suffix(slot.cursor.tail(), slot.place);
-  if (match.end != PageIndex::kNone) slot.place = match.end;
+void Drafter::take_byte(Slot& slot, const DraftWalk::Sources& sources, uint8_t byte) {
+  RecordPlace& place = slot.place;
+  const bool was_value = place.value_at >= 0;
+  if (place.at_value() && config_.page) {
+    slot.values = DraftWalk::guess_values(sources, place, slot.record.text());
+    for (const ValueGuess& guess : slot.values) {
+      if (byte == ']') sources.history->learn(place.state.state, guess.guess, false);
+    }
+  }
+  if (!place.cursor.in_value_string()) sources.history->habit(place.state.state) = byte;
+  bool ended = false;
+  if (!place.push(*sources.grammar, byte, ended)) return;
+  if (config_.page && slot.record.text().size() < TextIndex::kMaxBytes) {
+    slot.record.append(std::string_view(reinterpret_cast<const char*>(&byte), 1));
+  }
+  if (!was_value && place.value_at >= 0) slot.values_at[place.value_state] = place.value_at;
+  if (ended && config_.page) end_value(slot, sources);
 }
 
-void Drafter::learn(Slot& slot, DraftKind kind, bool held) {
+// A value is complete: which of the guesses at it were good?
+void Drafter::end_value(Slot& slot, const DraftWalk::Sources& sources) {
+  const RecordPlace& place = slot.place;
+  const std::string value = value_text(slot.record.text(), place.latest_at);
+  for (const ValueGuess& guess : slot.values) {
+    const size_t needed = std::min(value.size(), kWellStarted);
+    const bool held = guess.guess == Guess::kOpen
+                          ? value[0] == '"'
+                          : guess.text.compare(0, needed, value, 0, needed) == 0;
+    sources.history->learn(place.value_state, guess.guess, held);
+    float& common = rates_[index_of(guess.guess)][0];
+    common += kStartPace * ((held ? 1.0f : 0.0f) - common);
+    slot.rates[index_of(guess.guess)][0] = common;
+  }
+  slot.values.clear();
+  if (value[0] != '"') return;
+  const auto match = slot.prompt.index().find_suffix(place.cursor.tail(), place.prompt_at);
+  if (match.end != TextIndex::kNone) slot.place.prompt_at = match.end;
+}
+
+void Drafter::learn(Slot& slot, const DraftByte& guess, bool held) {
   const float outcome = held ? 1.0f : 0.0f;
-  float& own = slot.rates[index_of(kind)];
+  if (is_start(guess.guess) && guess.length == 0) return;  // learnt when the value is complete
+  float& own = slot.rates[index_of(guess.guess)][guess.length];
   own += kSlotPace * (outcome - own);
-  float& common = rates_[index_of(kind)];
+  float& common = rates_[index_of(guess.guess)][guess.length];
   common += kCommonPace * (outcome - common);
 }
 
@@ -127,16 +194,19 @@ void Drafter::advance(std::span<const int32_t> slots, std::span<const int32_t> c
     const auto brought = tokens.subspan(first, static_cast<size_t>(counts[i]));
     first += brought.size();
     forced[i] = copied[i] = 0;
-    const size_t drafted = std::min(slot.tokens.size(), static_cast<size_t>(num_drafts[i]));
+    const size_t drafted = std::min(slot.draft.size(), static_cast<size_t>(num_drafts[i]));
     for (size_t k = 0; k < std::min(drafted, brought.size()); ++k) {
-      const DraftKind kind = slot.kinds[k];
-      const bool held = brought[k] == slot.tokens[k];
-      if (kind != DraftKind::kForced) learn(slot, kind, held);
+      const Drafted& guess = slot.draft[k];
+      const bool held = brought[k] == guess.token;
+      Count& count = counts_[index_of(guess.guess.guess)];
+      ++count.drafted;
+      learn(slot, guess.guess, held);
       if (!held) break;
-      ++(kind == DraftKind::kForced ? forced : copied)[i];
+      ++count.held;
+      const bool is_forced = guess.guess.guess <= Guess::kRunEnd;
+      ++(is_forced ? forced : copied)[i];
     }
-    slot.tokens.clear();
-    slot.kinds.clear();
+    slot.draft.clear();
     if (!slot.used || !rows_.is_attached(slots[i])) continue;
     take(slots[i], slot, brought);
   }
@@ -149,161 +219,85 @@ void Drafter::propose(std::span<const int32_t> slots, std::vector<int32_t>& star
   for (const int32_t index : slots) at(index);
   for (const int32_t index : slots) {
     Slot& slot = slots_[index];
-    slot.tokens.clear();
-    slot.kinds.clear();
+    slot.draft.clear();
     // What closing narrows is chosen position by position.
     if (slot.used && rows_.is_attached(index) && !rows_.is_narrowed(index)) make(index, slot);
-    tokens.insert(tokens.end(), slot.tokens.begin(), slot.tokens.end());
+    for (const Drafted& drafted : slot.draft) tokens.push_back(drafted.token);
     starts.push_back(static_cast<int32_t>(tokens.size()));
   }
 }
 
 void Drafter::make(int32_t index, Slot& slot) {
-  const RowState start = rows_.state(index);
-  Walk walk{&rows_.grammar(index), slot.page.get(), start, slot.cursor, slot.place, false,
-            DraftKind::kLong, {}, {}, &habits_of(rows_.grammar(index))};
-  const size_t most = kBytesPerToken * static_cast<size_t>(config_.most_tokens);
-  bool more = true;
-  while (more && walk.bytes.size() < most) {
-    more = config_.forced && add_forced(walk);
-    if (!config_.page || walk.bytes.size() >= most) continue;
-    if (walk.cursor.in_value_string()) {
-      more |= walk.page != nullptr && add_copied(walk);
-    } else {
-      more |= (walk.page != nullptr && open_value(walk)) || add_habit(walk);
+  const DraftWalk::Sources sources = sources_of(index, slot);
+  RecordPlace place = slot.place;
+  place.state = rows_.state(index);
+  DraftWalk walk(sources, place, slot.values, config_);
+  walk.run(kBytesPerToken * static_cast<size_t>(config_.most_tokens));
+  if (!walk.bytes().empty()) encode(slot, *sources.grammar, walk);
+}
+
+void Drafter::encode(Slot& slot, const Grammar& grammar, const DraftWalk& walk) const {
+  const std::string& bytes = walk.bytes();
+  const TokenTrie& trie = grammar.trie();
+  const auto byte_at = [&](size_t i) {
+    return TokenSplits::Byte{static_cast<uint8_t>(bytes[i]), walk.structural()[i] != 0};
+  };
+  std::vector<int32_t> tokens;
+  std::vector<RowState> states;  // before each token
+  size_t at = 0;
+  const auto add = [&](int32_t token) {
+    const size_t length = trie.bytes(token).size();
+    if (length == 0 || at + length > bytes.size()) return false;
+    if (bytes.compare(at, length, trie.bytes(token)) != 0) return false;
+    DraftByte riskiest = walk.guesses()[at];
+    for (size_t i = at + 1; i < at + length; ++i) {
+      if (walk.guesses()[i].rate < riskiest.rate) riskiest = walk.guesses()[i];
     }
-  }
-  if (walk.bytes.empty()) return;
-  encode(slot, start, walk);
-}
-
-bool Drafter::add_forced(Walk& walk) const {
-  const size_t before = walk.bytes.size();
-  while (walk.bytes.size() < before + PageIndex::kMaxMatch * 4) {
-    const int32_t byte = walk.grammar->dfa().forced_byte(walk.state);
-    // A byte after a guess is forced only if the guess holds, which its own kind answers for.
-    if (byte < 0 || !walk.push(static_cast<uint8_t>(byte), DraftKind::kForced)) break;
-  }
-  return walk.bytes.size() > before;
-}
-
-bool Drafter::add_habit(Walk& walk) const {
-  const int32_t byte = (*walk.habits)[walk.state.state];
-  return byte >= 0 && walk.push(static_cast<uint8_t>(byte), DraftKind::kHabit);
-}
-
-// At the start of a value: open a string where the page has something for it, or copy a number.
-bool Drafter::open_value(Walk& walk) const {
-  if (walk.cursor.after_element()) {
-    const auto next = next_line(walk.page->text(), walk.place);
-    if (!next || !walk.may(',')) return false;
-    Walk ahead = walk;
-    if (!ahead.push(',', DraftKind::kNext) || !ahead.push('"', DraftKind::kNext)) return false;
-    ahead.place = *next;
-    ahead.on_page = true;
-    ahead.kind = DraftKind::kNext;
-    walk = std::move(ahead);
-    return true;
-  }
-  if (!walk.cursor.at_value()) return false;
-  const auto place = find_label(walk.page->text(), walk.cursor.name());
-  if (!place) return false;
-  const std::string_view value = walk.page->text().substr(*place);
-  if (walk.push('"', DraftKind::kLabel)) {
-    walk.place = *place;
-    walk.on_page = true;
-    walk.kind = DraftKind::kLabel;
-    return true;
-  }
-  size_t length = 0;
-  while (length < value.size() && is_of_number(value[length]) &&
-         walk.push(static_cast<uint8_t>(value[length]), DraftKind::kLabel)) {
-    ++length;
-  }
-  return length > 0;
-}
-
-// Where the open string, empty so far, may start on the page.
-bool Drafter::find_start(Walk& walk) const {
-  const std::string_view text = walk.page->text();
-  const auto set = [&](std::optional<int32_t> place, DraftKind kind) {
-    if (!place) return false;
-    walk.place = *place;
-    walk.kind = kind;
+    if (riskiest.guess == Guess::kForced && grammar.only_token(walk.states()[at].state) != token) {
+      riskiest.guess = Guess::kRunEnd;
+      riskiest.rate = slot.rates[index_of(Guess::kRunEnd)][0];
+    }
+    slot.draft.push_back({token, riskiest});
+    tokens.push_back(token);
+    states.push_back(walk.states()[at]);
+    at += length;
     return true;
   };
-  if (set(find_label(text, walk.cursor.name()), DraftKind::kLabel)) return true;
-  if (walk.place == PageIndex::kNone) return set(find_heading(text), DraftKind::kHeading);
-  return walk.cursor.in_array() && set(next_line(text, walk.place), DraftKind::kNext);
-}
-
-bool Drafter::add_copied(Walk& walk) const {
-  if (!walk.on_page) {
-    if (walk.cursor.is_empty()) {
-      if (!find_start(walk)) return false;
-    } else {
-      const auto match = walk.page->find_suffix(walk.cursor.tail(), walk.place);
-      if (match.end == PageIndex::kNone) return false;
-      walk.place = match.end;
-      walk.kind = match.length >= kLongMatch ? DraftKind::kLong : DraftKind::kShort;
+  std::vector<int32_t> segment;
+  bool fits = true;
+  while (fits && at < bytes.size()) {
+    if (const int32_t only = grammar.only_token(walk.states()[at].state); only >= 0) {
+      fits = add(only);
+      continue;
     }
+    size_t end = at + 1;
+    while (end < bytes.size() && !splits_.is_split(byte_at(end - 1), byte_at(end))) ++end;
+    segment.clear();
+    encoder_->encode(std::string_view(bytes).substr(at, end - at), segment);
+    for (const int32_t token : segment) fits = fits && add(token);
+    if (fits && at < end) fits = false;
   }
-  walk.on_page = false;
-  const std::string_view text = walk.page->text();
-  const size_t before = walk.bytes.size();
-  const size_t end = line_end(text, static_cast<size_t>(walk.place));
-  auto at = static_cast<size_t>(walk.place);
-  const size_t most = before + kBytesPerToken * static_cast<size_t>(config_.most_tokens);
-  for (; at < end && walk.bytes.size() < most; ++at) {
-    if (walk.bytes.size() >= before + kGuessBytes) walk.kind = DraftKind::kLong;
-    const auto byte = static_cast<uint8_t>(text[at]);
-    const bool escapes = byte == '"' || byte == '\\';
-    if (escapes && !walk.push('\\', walk.kind)) break;
-    if (!walk.push(byte, walk.kind)) break;
-  }
-  walk.place = static_cast<int32_t>(at);
-  if (at == end && walk.push('"', walk.kind)) return true;
-  return walk.bytes.size() > before;
-}
-
-void Drafter::encode(Slot& slot, const RowState& start, const Walk& walk) const {
-  encoder_->encode(walk.bytes, slot.tokens);
-  const TokenTrie& trie = walk.grammar->trie();
-  std::vector<RowState> states{start};  // before each token
-  size_t byte = 0;
-  for (size_t i = 0; i < slot.tokens.size(); ++i) {
-    RowState state = states.back();
-    const size_t length = trie.bytes(slot.tokens[i]).size();
-    if (byte + length > walk.bytes.size() || !walk.grammar->advance(state, slot.tokens[i])) {
-      slot.tokens.resize(i);
-      break;
-    }
-    slot.kinds.push_back(*std::max_element(walk.kinds.begin() + byte,
-                                           walk.kinds.begin() + byte + length));
-    byte += length;
-    states.push_back(state);
-  }
-  const size_t kept = keep(slot);
-  if (kept == slot.tokens.size()) {
+  size_t kept = keep(slot);
+  if (fits && kept == slot.draft.size() && !splits_.ends_token(byte_at(bytes.size() - 1))) {
     // All that is known is drafted: what follows may be one token with the end of it.
-    slot.tokens.resize(count_settled(*walk.grammar, states, slot.tokens));
-  } else {
-    slot.tokens.resize(kept);
+    RowState last = walk.states().back();
+    grammar.dfa().step(last, static_cast<uint8_t>(bytes.back()));
+    states.push_back(last);
+    kept = count_settled(grammar.dfa(), trie, states, tokens);
   }
-  slot.kinds.resize(slot.tokens.size());
+  slot.draft.resize(kept);
 }
 
 // How many tokens are worth a place in the step.
 size_t Drafter::keep(Slot& slot) const {
-  const size_t most = std::min(slot.tokens.size(), static_cast<size_t>(config_.most_tokens));
+  const size_t most = std::min(slot.draft.size(), static_cast<size_t>(config_.most_tokens));
   float chance = 1.0f;
   for (size_t i = 0; i < most; ++i) {
-    const DraftKind kind = slot.kinds[i];
-    if (kind == DraftKind::kForced) continue;
-    chance *= slot.rates[index_of(kind)];
+    const DraftByte& guess = slot.draft[i].guess;
+    const bool first = chance == 1.0f;
+    chance *= guess.rate;
     if (chance >= kWorthwhile) continue;
-    uint8_t& waited = slot.waited[index_of(kind)];
-    const bool first = chance == slot.rates[index_of(kind)];
+    uint8_t& waited = slot.waited[index_of(guess.guess)];
     if (!first || ++waited < kTryAgain) return i;
     waited = 0;
     return i + 1;

@@ -7,14 +7,16 @@
 
 namespace pagemill {
 
-Grammar::Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie)
+Grammar::Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie,
+                 const BpeEncoder* encoder)
     : dfa_(std::move(dfa)),
       trie_(std::move(trie)),
       pool_(trie_->num_words()),
-      by_state_(dfa_->num_states(), -1),
       scratch_(trie_->num_words()),
       states_(trie_->max_depth() + 1),
       rows_(trie_->max_depth() + 1) {
+  for (Known& known : known_) known.by_state.assign(dfa_->num_states(), -1);
+  if (encoder != nullptr) forced_.emplace(*dfa_, *trie_, *encoder);
   find_limits_in_reach();
 }
 
@@ -53,28 +55,31 @@ size_t Grammar::KeyHash::operator()(const RowState& row) const {
   return hash ^ hash >> 29;
 }
 
-int32_t Grammar::mask_id(const RowState& row) {
+int32_t Grammar::mask_id(const RowState& row, Split split) {
   if (pool_.size() >= kMaxMasks) {
     pool_ = MaskPool(trie_->num_words());
-    std::fill(by_state_.begin(), by_state_.end(), -1);
-    by_situation_.clear();
+    for (Known& kind : known_) {
+      std::fill(kind.by_state.begin(), kind.by_state.end(), -1);
+      kind.by_situation.clear();
+    }
   }
+  Known& kind = known_[static_cast<size_t>(split)];
   if (near_first_[row.state] == near_first_[row.state + 1]) {
-    int32_t& mask = by_state_[row.state];
+    int32_t& mask = kind.by_state[row.state];
     if (mask < 0) {
-      compute(row);
+      compute(row, split);
       mask = pool_.intern(scratch_);
     }
     return mask;
   }
   const RowState key = canonical(row);
-  if (const auto known = by_situation_.find(key); known != by_situation_.end()) {
+  if (const auto known = kind.by_situation.find(key); known != kind.by_situation.end()) {
     return known->second;
   }
-  compute(key);
+  compute(key, split);
   const int32_t mask = pool_.intern(scratch_);
-  if (by_situation_.size() >= 16 * static_cast<size_t>(kMaxMasks)) by_situation_.clear();
-  by_situation_.emplace(key, mask);
+  if (kind.by_situation.size() >= 16 * static_cast<size_t>(kMaxMasks)) kind.by_situation.clear();
+  kind.by_situation.emplace(key, mask);
   return mask;
 }
 
@@ -83,7 +88,7 @@ void Grammar::set(int32_t id) {
   word = static_cast<int32_t>(static_cast<uint32_t>(word) | uint32_t{1} << (id & 31));
 }
 
-void Grammar::compute(const RowState& row) {
+void Grammar::compute(const RowState& row, Split split) {
   if (const auto loop = find_plain_loop(*dfa_, row.state)) {
     // In a string: plain tokens are legal if short enough, only the others are walked.
     int32_t room = trie_->max_depth();
@@ -95,6 +100,7 @@ void Grammar::compute(const RowState& row) {
     std::fill(scratch_.begin(), scratch_.end(), 0);
     walk(trie_->all(), row);
   }
+  if (split == Split::kOwn && forced_) forced_->restrict(*dfa_, *trie_, row.state, scratch_);
   if (!dfa_->is_final(row.state)) return;
   for (const int32_t id : trie_->eos_ids()) set(id);
 }

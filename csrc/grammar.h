@@ -1,6 +1,7 @@
 // An automaton together with the masks of one vocabulary.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,8 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bpe.h"
 #include "byte_dfa.h"
 #include "closing.h"
+#include "forced_tokens.h"
 #include "mask_pool.h"
 #include "row_state.h"
 #include "token_trie.h"
@@ -20,13 +23,15 @@ namespace pagemill {
 // Which tokens may follow in which situation. Masks are made when first asked for and kept in a
 // pool; situations that differ only in counters far from their limits share one. An id is legal
 // when its bytes lead to a living state; end-of-sequence ids exactly in final states; ids without
-// bytes never. Threads may share a grammar: the pool is behind a lock.
+// bytes never. With an encoder, text that is forced is said in the tokenizer's own tokens alone
+// (ForcedTokens). Threads may share a grammar: the pool is behind a lock.
 class Grammar {
  public:
   // The pool starts anew above this many masks.
   static constexpr int32_t kMaxMasks = 4096;
 
-  Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie);
+  Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const TokenTrie> trie,
+          const BpeEncoder* encoder = nullptr);
 
   const ByteDfa& dfa() const { return *dfa_; }
   const TokenTrie& trie() const { return *trie_; }
@@ -36,12 +41,20 @@ class Grammar {
   // Throws std::invalid_argument when the state is none of this automaton's.
   void check(const RowState& row) const;
 
-  // Calls use(row, sparse_ids) with the packed mask; both spans live only during the call.
+  // Which of the legal tokens: all of them, or without those that split forced text otherwise.
+  enum class Split : uint8_t { kAny, kOwn };
+
+  // Calls use(row, popcount, sparse_ids) with the packed mask; spans live only during the call.
   template <typename Use>
-  void with_mask(const RowState& row, Use use) {
+  void with_mask(const RowState& row, Split split, Use use) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const int32_t mask = mask_id(row);
+    const int32_t mask = mask_id(row, split);
     use(pool_.row(mask), pool_.popcount(mask), pool_.sparse_ids(mask));
+  }
+
+  // The only token of Split::kOwn in a state, as far as states alone tell it; else -1.
+  int32_t only_token(int32_t state) const {
+    return forced_ ? forced_->only(state) : -1;
   }
 
   // Moves a row by an ordinary token; false, with the row unchanged, when it is not legal.
@@ -65,8 +78,14 @@ class Grammar {
     size_t operator()(const RowState& row) const;
   };
 
-  int32_t mask_id(const RowState& row);
-  void compute(const RowState& row);
+  // Masks by situation, of one kind.
+  struct Known {
+    std::vector<int32_t> by_state;  // of a state that reaches no counter, or -1
+    std::unordered_map<RowState, int32_t, KeyHash> by_situation;
+  };
+
+  int32_t mask_id(const RowState& row, Split split);
+  void compute(const RowState& row, Split split);
   void walk(const PreorderTrie& tokens, const RowState& row);
   void walk_plain(const PreorderTrie& tokens, int32_t state);
   void walk_counted(const PreorderTrie& tokens, const RowState& row);
@@ -81,13 +100,14 @@ class Grammar {
   std::vector<uint32_t> near_first_;
   std::vector<CounterOp> near_;
 
+  std::optional<ForcedTokens> forced_;
+
   mutable std::once_flag closing_once_;
   mutable std::optional<ClosingTable> closing_;
 
   mutable std::mutex mutex_;
   MaskPool pool_;
-  std::vector<int32_t> by_state_;  // mask of a state that reaches no counter, or -1
-  std::unordered_map<RowState, int32_t, KeyHash> by_situation_;
+  std::array<Known, 2> known_;           // by Split
   std::vector<int32_t> scratch_;         // the row being made
   std::vector<int32_t> states_;          // walk stack without counters
   std::vector<RowState> rows_;           // walk stack with counters

@@ -189,11 +189,14 @@ void GrammarRows::fill_bitmask(std::span<const int32_t> slots, const Drafts& dra
       }
       return;
     }
-    slot.grammar->with_mask(state, [&](std::span<const int32_t> row, int32_t,
-                                       std::span<const int32_t>) {
+    // The shortest way to an end may split forced text in any way.
+    const bool narrow = first && !ordinary && slot.closing.narrows(state);
+    const auto split = narrow ? Grammar::Split::kAny : Grammar::Split::kOwn;
+    slot.grammar->with_mask(state, split, [&](std::span<const int32_t> row, int32_t,
+                                              std::span<const int32_t>) {
       std::fill(std::copy(row.begin(), row.end(), target.begin()), target.end(), 0);
     });
-    if (first && !ordinary && slot.closing.narrows(state)) {
+    if (narrow) {
       slot.closing.narrow(state, target.first(slot.grammar->trie().num_words()), narrow_);
     }
   });
@@ -216,16 +219,21 @@ void GrammarRows::masked_argmax(const float* logits, int64_t stride,
       out[i] = argmax_all(row_logits, vocab_size_);
       return;
     }
-    slot.grammar->with_mask(state, [&](std::span<const int32_t> row, int32_t popcount,
-                                       std::span<const int32_t> ids) {
+    using Split = Grammar::Split;
+    slot.grammar->with_mask(state, Split::kOwn, [&](std::span<const int32_t> row, int32_t popcount,
+                                                    std::span<const int32_t> ids) {
       out[i] = popcount <= MaskPool::kSparseLimit ? argmax_ids(row_logits, ids)
                                                   : argmax_bits(row_logits, row, vocab_size_);
-      if (!first || out[i] < 0 || !slot.closing.narrows(state)) return;
-      note_best(slots[of_row], out[i]);
-      std::vector<int32_t> narrowed(row.begin(), row.end());
-      slot.closing.narrow(state, narrowed, narrow_);
-      out[i] = argmax_bits(row_logits, narrowed, vocab_size_);
     });
+    if (!first || out[i] < 0 || !slot.closing.narrows(state)) return;
+    note_best(slots[of_row], out[i]);
+    std::vector<int32_t> narrowed;
+    slot.grammar->with_mask(state, Split::kAny, [&](std::span<const int32_t> row, int32_t,
+                                                    std::span<const int32_t>) {
+      narrowed.assign(row.begin(), row.end());
+    });
+    slot.closing.narrow(state, narrowed, narrow_);
+    out[i] = argmax_bits(row_logits, narrowed, vocab_size_);
   });
 }
 

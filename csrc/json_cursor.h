@@ -14,6 +14,8 @@ class JsonCursor {
  public:
   void push(uint8_t byte);
 
+  bool in_string() const { return in_string_; }
+
   // A string is open that is a value, not a member's name.
   bool in_value_string() const { return in_string_ && !is_name_; }
 

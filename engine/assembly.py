@@ -158,13 +158,15 @@ def assemble(
         sizes.max_model_len,
     )
     trie = _core.TokenTrie(vocabulary.tokens, vocabulary.eos_ids)
+    pairs = vocabulary.byte_pairs
+    encoder = pairs.encoder() if pairs is not None and config.canonical_runs else None
     return EngineCore(
         config,
         model=model,
         max_model_len=sizes.max_model_len,
         num_blocks=sizes.num_blocks,
         vocabulary=vocabulary,
-        grammars=GrammarStore(trie, config.grammar_cache_bytes),
+        grammars=GrammarStore(trie, config.grammar_cache_bytes, encoder),
         executor=executor,
         make_scheduler=make_scheduler,
     )

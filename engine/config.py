@@ -47,7 +47,8 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0  # most tokens of one prompt in a step; 0: no limit
     scheduling_policy: str = "fcfs"  # fcfs | priority
     speculation: str = "auto"  # auto (both) | forced (grammar) | page (copied spans) | off
-    num_speculative_tokens: int = 12  # most drafts of a request in one step
+    num_speculative_tokens: int = 16  # most drafts of a request in one step
+    canonical_runs: bool = True  # text that a grammar forces is said in the tokenizer's own split
     max_waiting_requests: int = 4096
     max_waiting_tokens: int = 4_000_000
     close_records: bool = True  # a record ends, valid, within max_tokens
@@ -135,6 +136,7 @@ _HELP = {
     "scheduling_policy": "fcfs or priority",
     "speculation": "auto, forced (by the grammar), page (copied spans) or off",
     "num_speculative_tokens": "most drafted tokens of a request in one step",
+    "canonical_runs": "say text that a grammar forces as the tokenizer splits it",
     "max_waiting_requests": "requests beyond this are refused",
     "max_waiting_tokens": "prompt tokens beyond this are refused",
     "close_records": "end records, valid, within max_tokens",

@@ -79,7 +79,7 @@ class EngineCore:
         self._clock = clock
         self._counters = EngineCounters()
         self._book = RequestBook()
-        self._grammars = grammars
+        self.grammars = grammars
         self._parking = Parking()
         self._stepper = Stepper(make_scheduler, executor, self._book, self._counters, clock)
         self._next_number = 1
@@ -173,7 +173,7 @@ class EngineCore:
         running, parked = scheduler.num_running(), len(self._parking)
         waiting = scheduler.num_waiting() + parked
         counters = self._counters.snapshot(scheduler.stats(), self.executor.counters())
-        counters["num_grammars"] = len(self._grammars)
+        counters["num_grammars"] = len(self.grammars)
         room = int(self._config.max_num_seqs * (1 + _QUEUE_AHEAD)) - running - waiting
         return EngineStats(
             running=running,
@@ -219,7 +219,7 @@ class EngineCore:
         )
         self._next_number += 1
         if request.grammar is not None:
-            entry.grammar = self._grammars.acquire(request.grammar)
+            entry.grammar = self.grammars.acquire(request.grammar)
             if entry.grammar is None:
                 self._park(entry)
                 missing[request.grammar] = None
@@ -269,7 +269,7 @@ class EngineCore:
             return
         self._counters.grammars_received += 1
         try:
-            self._grammars.put(message.hash, message.table)
+            self.grammars.put(message.hash, message.table)
         except EngineError as error:
             # Only the sender's requests: another client may hold a sound table.
             verdict = Verdict("error", error.reason, str(error))
@@ -277,7 +277,7 @@ class EngineCore:
                 self._finish(entry, verdict, ())
             return
         for entry in self._parking.take(message.hash):
-            entry.grammar = self._grammars.acquire(message.hash)
+            entry.grammar = self.grammars.acquire(message.hash)
             try:
                 self._queue(entry)
             except EngineError as error:
@@ -321,7 +321,7 @@ class EngineCore:
     def _let_go(self, entry: Entry) -> None:
         if entry.grammar is not None and entry.request.grammar is not None:
             entry.grammar = None
-            self._grammars.release(entry.request.grammar)
+            self.grammars.release(entry.request.grammar)
 
     def _refuse(self, client: bytes, request_id: str, error: EngineError) -> None:
         self._counters.refused[error.reason] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import hashlib
 
-from pagemill._core import ByteDfa, Grammar, TokenTrie
+from pagemill._core import BpeEncoder, ByteDfa, Grammar, TokenTrie
 
 from .errors import EngineError, EngineReason
 
@@ -13,11 +13,13 @@ from .errors import EngineError, EngineReason
 class GrammarStore:
     """Least recently used first out; a grammar that a request holds stays.
 
-    Not thread-safe: the step loop's.
+    With an encoder, forced text is decoded in the tokenizer's own tokens. Not thread-safe: the
+    step loop's.
     """
 
-    def __init__(self, trie: TokenTrie, max_bytes: int) -> None:
+    def __init__(self, trie: TokenTrie, max_bytes: int, encoder: BpeEncoder | None = None) -> None:
         self._trie = trie
+        self._encoder = encoder
         self._max_bytes = max_bytes
         self._grammars: collections.OrderedDict[str, tuple[Grammar, int]] = (
             collections.OrderedDict()
@@ -56,7 +58,7 @@ class GrammarStore:
                 EngineReason.GRAMMAR_INVALID, "a grammar's hash is the SHA-256 of its table"
             )
         try:
-            grammar = Grammar(ByteDfa.from_bytes(table), self._trie)
+            grammar = Grammar(ByteDfa.from_bytes(table), self._trie, self._encoder)
         except ValueError as error:
             raise EngineError(
                 EngineReason.GRAMMAR_INVALID, f"the grammar's table is unsound: {error}"

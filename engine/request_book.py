@@ -47,7 +47,9 @@ class Entry:
     def start(self, slot: int) -> SlotStart:
         """What the executor needs when the request takes a slot."""
         page = self.request.page[:MAX_PAGE_BYTES]
-        return SlotStart(slot, self.request.sampling, self.grammar, self.output_ids, page)
+        return SlotStart(
+            slot, self.request.sampling, self.grammar, self.output_ids, self.prompt, page
+        )
 
     def last_output(self, verdict: Verdict, token_ids: tuple[int, ...], now: float) -> Output:
         """The Output that ends the request."""

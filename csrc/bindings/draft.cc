@@ -11,7 +11,7 @@
 #include "bpe.h"
 #include "draft.h"
 #include "grammar_rows.h"
-#include "page_index.h"
+#include "text_index.h"
 
 namespace py = pybind11;
 
@@ -60,10 +60,11 @@ void bind_drafter(py::module_& m) {
            py::arg("forced"), py::arg("page"), py::keep_alive<1, 2>())
       .def(
           "start",
-          [](Drafter& self, int32_t slot, const py::bytes& page, const Array<int32_t>& output) {
-            self.start(slot, page, read(output));
+          [](Drafter& self, int32_t slot, const Array<int32_t>& prompt, const py::bytes& page,
+             const Array<int32_t>& output) {
+            self.start(slot, read(prompt), static_cast<std::string_view>(page), read(output));
           },
-          py::arg("slot"), py::arg("page"), py::arg("output"))
+          py::arg("slot"), py::arg("prompt"), py::arg("page"), py::arg("output"))
       .def("end", &Drafter::end, py::arg("slot"))
       .def(
           "advance",
@@ -78,6 +79,16 @@ void bind_drafter(py::module_& m) {
           },
           py::arg("slots").noconvert(), py::arg("counts").noconvert(),
           py::arg("tokens").noconvert(), py::arg("num_drafts").noconvert())
+      .def_property_readonly("counts",
+                             [](const Drafter& self) {
+                               py::dict counts;
+                               for (size_t i = 0; i < kNumGuesses; ++i) {
+                                 const auto& count = self.counts()[i];
+                                 counts[py::str(std::string(guess_name(static_cast<Guess>(i))))] =
+                                     py::make_tuple(count.drafted, count.held);
+                               }
+                               return counts;
+                             })
       .def(
           "propose",
           [](Drafter& self, const Array<int32_t>& slots) {
@@ -101,15 +112,18 @@ void bind_draft(py::module_& module) {
         self.encode(static_cast<std::string_view>(text), ids);
         return array_of(ids);
       });
-  py::class_<PageIndex>(module, "PageIndex")
-      .def(py::init([](const py::bytes& text) { return PageIndex(text); }), py::arg("text"))
+  py::class_<TextIndex>(module, "TextIndex")
+      .def(py::init([](const py::bytes& text) { return TextIndex(text); }), py::arg("text") = py::bytes(""))
+      .def("append", [](TextIndex& self, const py::bytes& more) {
+        self.append(static_cast<std::string_view>(more));
+      })
       .def(
           "find_suffix",
-          [](const PageIndex& self, const py::bytes& context, int32_t near) {
-            const auto match = self.find_suffix(static_cast<std::string_view>(context), near);
+          [](const TextIndex& self, const py::bytes& context, int32_t near, int32_t stop) {
+            const auto match = self.find_suffix(static_cast<std::string_view>(context), near, stop);
             return py::make_tuple(match.end, match.length);
           },
-          py::arg("context"), py::arg("near") = PageIndex::kNone);
+          py::arg("context"), py::arg("near") = TextIndex::kNone, py::arg("stop") = 1 << 30);
   bind_drafter(module);
 }
 

@@ -3,7 +3,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -44,13 +46,30 @@ RowState at_state(const Grammar& grammar, int32_t state) {
   return row;
 }
 
-Array<int32_t> mask_of(Grammar& grammar, const RowState& row) {
+Array<int32_t> mask_of(Grammar& grammar, const RowState& row, bool any_split) {
   grammar.check(row);
   Array<int32_t> out(grammar.trie().num_words());
-  grammar.with_mask(row, [&](std::span<const int32_t> bits, int32_t, std::span<const int32_t>) {
+  const auto split = any_split ? Grammar::Split::kAny : Grammar::Split::kOwn;
+  grammar.with_mask(row, split, [&](std::span<const int32_t> bits, int32_t, std::span<const int32_t>) {
     std::copy(bits.begin(), bits.end(), out.mutable_data());
   });
   return out;
+}
+
+// Nanoseconds of so many look-ups, the first of which may make the mask.
+double time_mask(Grammar& grammar, const RowState& row, int32_t times) {
+  grammar.check(row);
+  int64_t bits = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (int32_t i = 0; i < times; ++i) {
+    grammar.with_mask(row, Grammar::Split::kOwn, [&](std::span<const int32_t>, int32_t popcount,
+                                                     std::span<const int32_t>) {
+      bits += popcount;
+    });
+  }
+  const std::chrono::duration<double, std::nano> passed = std::chrono::steady_clock::now() - start;
+  if (bits < 0) throw std::logic_error("a mask of less than no bits");
+  return passed.count();
 }
 
 int32_t min_tokens(const Grammar& grammar) {
@@ -115,13 +134,24 @@ void bind_token_trie(py::module_& m) {
 
 void bind_one_grammar(py::module_& m) {
   py::class_<Grammar, std::shared_ptr<Grammar>>(m, "Grammar")
-      .def(py::init([](std::shared_ptr<ByteDfa> dfa, std::shared_ptr<TokenTrie> trie) {
-             return std::make_shared<Grammar>(std::move(dfa), std::move(trie));
+      .def(py::init([](std::shared_ptr<ByteDfa> dfa, std::shared_ptr<TokenTrie> trie,
+                       const BpeEncoder* encoder) {
+             return std::make_shared<Grammar>(std::move(dfa), std::move(trie), encoder);
            }),
-           py::arg("dfa").none(false), py::arg("trie").none(false))
+           py::arg("dfa").none(false), py::arg("trie").none(false), py::arg("encoder") = nullptr)
       .def("start", &Grammar::start)
-      .def("mask", &mask_of)
-      .def("mask", [](Grammar& self, int32_t state) { return mask_of(self, at_state(self, state)); })
+      .def("mask", &mask_of, py::arg("row"), py::kw_only(), py::arg("any_split") = false)
+      .def(
+          "mask",
+          [](Grammar& self, int32_t state, bool any_split) {
+            return mask_of(self, at_state(self, state), any_split);
+          },
+          py::arg("state"), py::kw_only(), py::arg("any_split") = false)
+      .def("time_mask", &time_mask, py::arg("row"), py::arg("times"))
+      .def("only_token",
+           [](const Grammar& self, int32_t state) {
+             return self.only_token(at_state(self, state).state);
+           })
       .def("advance",
            [](const Grammar& self, const RowState& row, int32_t token) -> py::object {
              self.check(row);

@@ -74,14 +74,14 @@ class Batch:
         # Those tokens' marks were told when they were produced.
         self.take_marks(np.array([slot], dtype=np.int32))
         if self.drafter is not None:
-            self.drafter.start(slot, start.page, output)
+            self.drafter.start(slot, start.prompt, start.page, output)
 
     def end(self, slot: int) -> None:
         """Let go of a slot; nothing happens when it is free."""
         if self.grammar_rows.is_attached(slot):
-            self.grammar_rows.detach(slot)
             if self.drafter is not None:
-                self.drafter.end(slot)
+                self.drafter.end(slot)  # reads the grammar
+            self.grammar_rows.detach(slot)
         self.temperature[slot] = 0.0
 
     def add_blocks(self, slots: _I32, indices: _I32, blocks: _I32) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,15 @@ class SlotStart:
     """A request that enters the batch, new or resumed after preemption.
 
     `output_ids` are the tokens that it has produced already: its grammar is moved on by them and
-    its generator's position follows from their number. `page` is what drafts are copied from.
+    its generator's position follows from their number. Drafts are copied from `prompt`, and from
+    `page`, the part of it that values stand in.
     """
 
     slot: int
     sampling: SamplingParams
     grammar: Grammar | None
     output_ids: Sequence[int]
+    prompt: _I32 = field(default_factory=lambda: NO_I32)
     page: bytes = b""
 
 

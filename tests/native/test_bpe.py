@@ -122,7 +122,9 @@ def longest_suffix(text: bytes, context: bytes) -> int:
 @settings(max_examples=200, deadline=None)
 @given(text=st.binary(max_size=200).map(lambda b: bytes(x % 4 for x in b)), data=st.data())
 def test_the_longest_suffix_is_found(text: bytes, data: Any) -> None:
-    index = _core.PageIndex(text)
+    cut = data.draw(st.integers(0, len(text)))
+    index = _core.TextIndex(text[:cut])
+    index.append(text[cut:])
     context = data.draw(st.binary(max_size=80).map(lambda b: bytes(x % 4 for x in b)))
     start = data.draw(st.integers(0, max(0, len(text) - 1)))
     context += text[start : start + data.draw(st.integers(0, 70))]
@@ -130,10 +132,14 @@ def test_the_longest_suffix_is_found(text: bytes, data: Any) -> None:
     assert length == longest_suffix(text, context)
     if length:
         assert text[end - length : end] == context[-length:]
+    stop = data.draw(st.integers(0, len(text) + 1))
+    end, length = index.find_suffix(context, stop=stop)
+    assert length == longest_suffix(text[: max(0, stop - 1)], context)
+    assert end < stop
 
 
 def test_the_nearest_of_equal_places_is_found() -> None:
-    index = _core.PageIndex(b"abc1 abc2 abc3")
+    index = _core.TextIndex(b"abc1 abc2 abc3")
     assert [index.find_suffix(b"abc", near)[0] for near in (0, 7, 99)] == [3, 8, 13]
-    with pytest.raises(ValueError, match="page of"):
-        _core.PageIndex(b"x" * (1024 * 1024 + 1))
+    with pytest.raises(ValueError, match="text of"):
+        _core.TextIndex(b"x" * (1024 * 1024 + 1))
