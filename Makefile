@@ -1,4 +1,4 @@
-# make demo | make test | make lint | make slow | make faults | make soak. Needs Python >= 3.11 and a C++20
+# make demo | make test | make lint | make slow | make faults | make soak | make tsan. Needs Python >= 3.11 and a C++20
 # compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of CPU builds.
 PYTHON ?= python3
 PIP_FLAGS ?=
@@ -12,7 +12,7 @@ SOURCES := $(shell find csrc $(PACKAGES) -type f -not -name '*.pyc')
 CHECKED := $(wildcard $(PACKAGES) tests demo benchmarks)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help install model demo test lint typecheck slow faults soak containers clean
+.PHONY: help install model demo test lint typecheck slow faults soak tsan containers clean
 
 help:
 	@echo 'make demo           the whole line on sample pages, from nothing'
@@ -20,6 +20,7 @@ help:
 	@echo 'make slow           the tests that take longer'
 	@echo 'make faults         kill processes in the middle of bursts'
 	@echo 'make soak           a million random scheduler steps under sanitizers'
+	@echo 'make tsan           the threads around the scheduler under ThreadSanitizer'
 	@echo 'make lint           ruff and mypy alone'
 	@echo 'make containers     build the image and test the compose stack, if a container engine is here'
 
@@ -53,12 +54,20 @@ slow: model
 faults: model
 	$(PYTEST) tests/faults
 
+SCHEDULER := $(addprefix csrc/,block_pool.cc prefix_index.cc plan.cc) \
+  $(wildcard csrc/policy*.cc csrc/scheduler*.cc)
+
 soak:
 	mkdir -p build
 	$(CXX) -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover -Icsrc \
-	  tests/native/soak.cc csrc/block_pool.cc csrc/prefix_index.cc csrc/plan.cc csrc/policy*.cc \
-	  csrc/scheduler*.cc -o build/soak
+	  tests/native/soak.cc $(SCHEDULER) -o build/soak
 	build/soak 1000000
+
+tsan:
+	mkdir -p build
+	$(CXX) -std=c++20 -O1 -g -fsanitize=thread -Icsrc \
+	  tests/native/threads.cc $(SCHEDULER) csrc/cpu/thread_pool.cc -pthread -o build/threads
+	TSAN_OPTIONS=halt_on_error=1 build/threads 5000
 
 # PIP_FLAGS and DOCKER_BUILD_FLAGS reach the build, e.g. `--network host`.
 containers: $(INSTALLED)

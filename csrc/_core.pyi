@@ -103,6 +103,7 @@ class Finish:
     LENGTH: int  # max_tokens or max_model_len
     CANCELLED: int
     DEADLINE: int
+    LEASE: int  # its client's lease ended
 
 class Refusal:
     """Why `Scheduler.add` refused; 0 means accepted."""
@@ -161,18 +162,21 @@ class Scheduler:
         It shows up in the next plan's `ended_ids`, and in no commit any more. Its slot and
         blocks stay its own until no outstanding plan refers to them.
         """
-    def fork(self, parent_id: int, child_id: int, *, last_token: int = -1) -> int:
-        """Add a request that goes on from where another stands; returns a `Refusal` code.
+    def fork(
+        self, parent_id: int, child_id: int, *, keep: int = -1, last_token: int = -1
+    ) -> int:
+        """Add a request that goes on from a place on another's way; returns a `Refusal` code.
 
-        It has the parent's tokens (`last_token` >= 0 in place of the last), limit and rights. If
-        the parent is decoding, no outstanding plan has a row of it and a slot is free, the child
-        shares its blocks at once and shows up in `started_*` with its first row; the last block
-        is copied by whoever writes first. Else the child queues, and shares through the cache.
+        It has the parent's first `keep` tokens (-1: all; `last_token` >= 0 in place of the last of
+        them), limit and rights. If the parent is decoding, no outstanding plan has a row of it and
+        a slot is free, the child shares its blocks at once and shows up in `started_*` with its
+        first row; a block that isn't its alone is copied before it writes there. Else the child
+        queues, and shares through the cache. ValueError: the parent hasn't `keep` tokens.
         """
     def renew(self, client: int, until: float) -> None:
         """Let a client's requests live until then, on the clock that `plan()` is given.
 
-        The first plan at or after `until` cancels what is left of them. A client that never took
+        The first plan at or after `until` ends what is left of them (Finish.LEASE). A client that never took
         a lease has none to lose.
         """
     def propose(self, request_ids: _I64, starts: _I32, tokens: _I32) -> int:
@@ -203,6 +207,7 @@ class Scheduler:
         (first in line), since the step may have overwritten their blocks. The newest plan goes
         first.
         """
+    def max_outstanding_plans(self) -> int: ...
     def num_waiting(self) -> int: ...
     def num_running(self) -> int: ...
     def num_free_blocks(self) -> int: ...

@@ -32,6 +32,14 @@ class BlockPool {
     return block == num_blocks() ? kNoBlock : block;
   }
 
+  // The block after it: what allocate() hands out second.
+  BlockId peek_second() const {
+    const BlockId block = nodes_[nodes_.back().next].next;
+    return block == num_blocks() ? kNoBlock : block;
+  }
+
+  void prefetch(BlockId block) const { __builtin_prefetch(&nodes_[block], 1); }
+
   // Adds an owner. A free block leaves the free list: its contents are wanted again.
   void acquire(BlockId block);
 

@@ -1,5 +1,7 @@
 #include "plan.h"
 
+#include <algorithm>
+
 namespace pagemill {
 
 Plan::Plan(const SchedulerConfig& config) {
@@ -31,6 +33,16 @@ void Plan::clear() {
   ended_ids.clear();
   ended_reasons.clear();
   registered.clear();
+}
+
+void PlainRows::save(Plan& plan) const {
+  const int32_t added = num_rows_ - first_;
+  std::fill_n(plan.sampled.begin() + first_, added, 1);
+  std::fill_n(plan.num_drafts.begin() + first_, added, 0);
+  std::fill_n(plan.passes.begin() + first_, added, 1);
+  plan.num_sampled += added;
+  plan.num_rows = num_rows_;
+  plan.num_tokens = num_tokens_;
 }
 
 void Outcome::reserve(size_t rows, size_t num_tokens) {

@@ -43,11 +43,11 @@ struct Plan {
   // The scheduler's own notes on a row, two to a cache line.
   struct Row {
     Request* request;
-    uint32_t epoch;
     int32_t computed_before;
     int32_t registered_before;
     int32_t num_tokens;
-    BlockId copied;       // the shared block whose copy took its place, held until the step is over
+    BlockId copied;  // the shared block whose copy took its place, held until the step is over
+    uint16_t epoch;
     uint16_t added_blocks;
     bool announced;       // a fork's first row: its slot is among started_slots
     bool admitted;        // it left the waiting queue in this plan
@@ -57,6 +57,47 @@ struct Plan {
   bool outstanding = false;
 
   void clear();
+};
+
+// Adds rows of one query token that sample once, without drafts, to the end of a plan. It keeps
+// the plan's buffers and counts at hand: save() before anybody else looks at the plan.
+class PlainRows {
+ public:
+  explicit PlainRows(Plan& plan)
+      : rows_(plan.rows.data()),
+        slots_(plan.slots.data()),
+        query_start_(plan.query_start.data()),
+        context_lens_(plan.context_lens.data()),
+        token_ids_(plan.token_ids.data()),
+        positions_(plan.positions.data()),
+        slot_mapping_(plan.slot_mapping.data()),
+        num_rows_(plan.num_rows),
+        num_tokens_(plan.num_tokens),
+        first_(plan.num_rows) {}
+
+  void add(const Plan::Row& row, int32_t slot, int32_t token, int32_t cache_slot) {
+    rows_[num_rows_] = row;
+    slots_[num_rows_] = slot;
+    context_lens_[num_rows_] = row.computed_before + 1;
+    token_ids_[num_tokens_] = token;
+    positions_[num_tokens_] = row.computed_before;
+    slot_mapping_[num_tokens_] = cache_slot;
+    query_start_[++num_rows_] = ++num_tokens_;
+  }
+
+  void save(Plan& plan) const;
+
+ private:
+  Plan::Row* rows_;
+  int32_t* slots_;
+  int32_t* query_start_;
+  int32_t* context_lens_;
+  int32_t* token_ids_;
+  int32_t* positions_;
+  int32_t* slot_mapping_;
+  int32_t num_rows_;
+  int32_t num_tokens_;
+  int32_t first_;  // row of the first one added
 };
 
 // What a step brought, per sampling row that got tokens or ended.
@@ -70,6 +111,37 @@ struct Outcome {
   void reserve(size_t rows, size_t num_tokens);
   void clear() { num_rows = 0; }  // token_start[0] is always 0
   int32_t num_tokens() const { return token_start[num_rows]; }
+};
+
+// Adds requests that got one token and go on to the end of an outcome; as PlainRows does it.
+class PlainOutcome {
+ public:
+  explicit PlainOutcome(Outcome& outcome)
+      : request_ids_(outcome.request_ids.data()),
+        token_start_(outcome.token_start.data()),
+        tokens_(outcome.tokens.data()),
+        num_rows_(outcome.num_rows),
+        num_tokens_(outcome.num_tokens()),
+        first_(outcome.num_rows) {}
+
+  void add(int64_t request_id, int32_t token) {
+    request_ids_[num_rows_] = request_id;
+    tokens_[num_tokens_] = token;
+    token_start_[++num_rows_] = ++num_tokens_;
+  }
+
+  void save(Outcome& outcome) const {
+    std::fill_n(outcome.finish.begin() + first_, num_rows_ - first_, 0);
+    outcome.num_rows = num_rows_;
+  }
+
+ private:
+  int64_t* request_ids_;
+  int32_t* token_start_;
+  int32_t* tokens_;
+  int32_t num_rows_;
+  int32_t num_tokens_;
+  int32_t first_;  // the first one added
 };
 
 }  // namespace pagemill

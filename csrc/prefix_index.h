@@ -37,19 +37,22 @@ class PrefixIndex {
   // block wins, and a second copy of the same contents stays private to its owner.
   bool insert(BlockId block, const BlockHash& hash, const int32_t* tokens);
 
-  bool contains(BlockId block) const { return registered_[block] != 0; }
+  bool contains(BlockId block) const { return held_[block].registered; }
 
   // Forgets a block; nothing happens when it isn't registered.
   void erase(BlockId block);
 
-  // Bring into the cache what insert() and erase() are about to touch.
+  // Bring into the cache what a later call is about to touch. Tables of many blocks don't fit it,
+  // so a caller who knows its next blocks looks ahead.
+  void prefetch_find(const BlockHash& hash) const { __builtin_prefetch(&entries_[home(hash.key)]); }
   void prefetch_insert(BlockId block, const BlockHash& hash) const {
     __builtin_prefetch(&entries_[home(hash.key)], 1);
-    __builtin_prefetch(&hashes_[block], 1);
+    prefetch(block);
     __builtin_prefetch(&tokens_[static_cast<size_t>(block) * block_size_], 1);
   }
+  void prefetch(BlockId block) const { __builtin_prefetch(&held_[block], 1); }  // for contains()
   void prefetch_erase(BlockId block) const {
-    if (contains(block)) __builtin_prefetch(&entries_[home(hashes_[block].key)], 1);
+    if (contains(block)) __builtin_prefetch(&entries_[home(held_[block].hash.key)], 1);
   }
 
   int32_t size() const { return size_; }
@@ -60,6 +63,10 @@ class PrefixIndex {
     uint64_t key;
     BlockId block;  // kNoBlock: empty
   };
+  struct alignas(32) Held {
+    BlockHash hash;
+    bool registered = false;
+  };
 
   size_t home(uint64_t key) const { return key & mask_; }
   size_t probe(uint64_t key) const;  // the entry with this key, or the empty one after it
@@ -67,9 +74,8 @@ class PrefixIndex {
   int32_t block_size_;
   std::vector<Entry> entries_;  // power of two, at most half full
   size_t mask_;
-  std::vector<BlockHash> hashes_;     // per block
-  std::vector<int32_t> tokens_;       // [block, block_size]
-  std::vector<uint8_t> registered_;   // per block
+  std::vector<Held> held_;       // per block
+  std::vector<int32_t> tokens_;  // [block, block_size]
   int32_t size_ = 0;
 };
 

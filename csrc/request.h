@@ -13,7 +13,14 @@
 namespace pagemill {
 
 // Why a request ended. The values are part of the Python interface.
-enum class Finish : int32_t { kNone = 0, kStop = 1, kLength = 2, kCancelled = 3, kDeadline = 4 };
+enum class Finish : int32_t {
+  kNone = 0,
+  kStop = 1,
+  kLength = 2,
+  kCancelled = 3,
+  kDeadline = 4,
+  kLease = 5,  // its client's lease ended
+};
 
 // Why a request was refused. The values are part of the Python interface.
 enum class Refusal : int32_t {
@@ -42,44 +49,48 @@ struct Rank {
   }
 };
 
-// Every plan reads the first cache line of each running request, every commit the first two.
+// What stands where is measured, not taste: a plan touches the first cache line of each running
+// request, a commit the first two, and a block that fills up the third.
 struct alignas(64) Request {
-  double deadline = std::numeric_limits<double>::infinity();
+  int64_t id = 0;
+  uint64_t stop_mask = 0;  // bit t % 64 of each stop token t: most tokens need no further look
   int32_t slot = -1;
-  int32_t known = 0;      // verified tokens: prompt and output
-  int32_t computed = 0;   // tokens whose K/V exist, or will once the steps in flight have run
-  int32_t limit = 0;      // known tokens at which it ends: prompt + max_tokens
-  int32_t pending = 0;    // tokens that steps in flight will sample
-  int32_t capacity = 0;   // tokens that its blocks hold
-  int32_t tail_base = 0;  // first cache slot of its last block
+  int32_t known = 0;       // verified tokens: prompt and output
+  int32_t computed = 0;    // tokens whose K/V exist, or will once the steps in flight have run
+  int32_t limit = 0;       // known tokens at which it ends: prompt + max_tokens
+  int32_t capacity = 0;    // tokens that its blocks hold
+  int32_t tail_base = 0;   // first cache slot of its last block
   int32_t registered = 0;  // leading blocks offered to the prefix index
-  int32_t in_flight = 0;   // outstanding plans with a row of this request
-  uint32_t epoch = 0;      // rows planned under an older epoch are discarded
-  int32_t num_drafts = 0;  // proposed for the next plan
-  int32_t last_token = 0;  // tokens.back()
+  int32_t next_hash_at = 0;  // known tokens that complete the next block hash
+  int32_t last_token = 0;
+  uint16_t epoch = 0;     // rows planned under an older epoch are discarded
+  int16_t pending = 0;    // tokens that steps in flight will sample
+  uint8_t in_flight = 0;  // outstanding plans with a row of this request
   RequestState state = RequestState::kWaiting;
-  bool prefilling = false;   // running, and its next row is a prompt chunk
-  bool multi_step = true;    // may run several passes a plan
-  bool uncertain = false;    // a step in flight verifies drafts: how many tokens come is open
-  bool shared_tail = false;  // the block that it writes next may have another owner
-  bool untold = false;       // a fork that runs: its next row announces slot and block table
-  bool stale_table = false;  // its next row tells the whole block table again
+  bool prefilling : 1 = false;   // running, and its next row is a prompt chunk
+  bool multi_step : 1 = true;    // may run several passes a plan
+  bool uncertain : 1 = false;    // a step in flight verifies drafts: how many tokens come is open
+  bool shared_tail : 1 = false;  // the block that it writes next may have another owner
+  bool untold : 1 = false;       // a fork that runs: its next row announces slot and block table
+  bool stale_table : 1 = false;  // its next row tells the whole block table again
+  bool has_drafts : 1 = false;   // some are proposed for the next plan
+
+  // The newest tokens: token i stands at i % kRecent until settle() takes it to the others.
+  static constexpr int32_t kRecent = 16;
+  alignas(64) std::array<int32_t, kRecent> recent{};
+
+  alignas(64) std::vector<BlockId> blocks;
+  std::vector<BlockHash> hashes;  // of each full block of known tokens
+  int32_t known_at_start = 0;     // known tokens when it last got its slot: progress since then
   bool was_preempted = false;
 
-  int64_t id = 0;
-  std::vector<int32_t> tokens;
-  std::array<int32_t, 4> stops = {-1, -1, -1, -1};  // first stop tokens; ids are never negative
-  int32_t next_hash_at = 0;    // known tokens that complete the next block hash
-  int32_t known_at_start = 0;  // known tokens when it last got its slot: progress since then
-  bool has_more_stops = false;
-
-  std::vector<int32_t> more_stops;
-  std::vector<BlockId> blocks;
-  std::vector<BlockHash> hashes;  // of each full block of known tokens
+  std::vector<int32_t> tokens;  // the known tokens but for the newest, see settle()
+  std::vector<int32_t> stops;
   std::vector<int32_t> drafts;
 
   Rank rank;
   double arrival = 0;
+  double deadline = std::numeric_limits<double>::infinity();
   int64_t priority = 0;
   int64_t tenant = 0;
   int64_t tag = 0;
@@ -89,24 +100,31 @@ struct alignas(64) Request {
   int32_t salt_from = 0;
   int32_t prompt_len = 0;
   bool charged = false;     // fair share: its prompt is paid for
-  uint64_t prefix_key = 0;     // prefix grouping: what it shares ...
-  int64_t group = -1;          // ... and the ticket it holds
+  uint64_t prefix_key = 0;  // prefix grouping: what it shares ...
+  int64_t group = -1;       // ... and the ticket it holds
 
   bool is_stop(int32_t token) const {
-    const bool first = (token == stops[0]) | (token == stops[1]) | (token == stops[2]) |
-                       (token == stops[3]);
-    return first || (has_more_stops &&
-                     std::find(more_stops.begin(), more_stops.end(), token) != more_stops.end());
+    return (stop_mask >> (token % 64) & 1) != 0 &&
+           std::find(stops.begin(), stops.end(), token) != stops.end();
   }
 
-  void append(int32_t token) {
-    tokens.push_back(token);
+  // A token is known. True when settle() must follow before the next append().
+  bool append(int32_t token) {
+    recent[known % kRecent] = token;
     last_token = token;
-    ++known;
+    return ++known % kRecent == 0;
+  }
+
+  // Brings `tokens` up to date.
+  void settle() {
+    for (auto i = static_cast<int32_t>(tokens.size()); i < known; ++i) {
+      tokens.push_back(recent[i % kRecent]);
+    }
   }
 
   // Hashes the full blocks of known tokens that have no hash yet.
   void extend_hashes(int32_t block_size) {
+    settle();
     while (next_hash_at <= known) {
       const int32_t first = next_hash_at - block_size;
       BlockHash parent = hashes.empty() ? root_hash(adapter) : hashes.back();

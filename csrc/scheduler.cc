@@ -50,7 +50,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       next_lease_(kNever) {
   running_.reserve(config.max_num_seqs);
   for (int32_t slot = config.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
-  for (int32_t i = 0; i < config.max_outstanding_plans + 1; ++i) {
+  for (int32_t i = 0; i < config.max_outstanding_plans; ++i) {
     plans_.push_back(std::make_unique<Plan>(config));
   }
   // A step brings a token for each draft, and one for each pass.
@@ -92,14 +92,8 @@ Refusal Scheduler::add(const Submission& submission) {
   request.known = request.prompt_len = static_cast<int32_t>(prompt_len);
   request.last_token = request.tokens.back();
   request.limit = static_cast<int32_t>(limit);
-  for (size_t i = 0; i < submission.stop_token_ids.size(); ++i) {
-    if (i < request.stops.size()) {
-      request.stops[i] = submission.stop_token_ids[i];
-    } else {
-      request.more_stops.push_back(submission.stop_token_ids[i]);
-      request.has_more_stops = true;
-    }
-  }
+  request.stops.assign(submission.stop_token_ids.begin(), submission.stop_token_ids.end());
+  for (const int32_t token : request.stops) request.stop_mask |= uint64_t{1} << (token % 64);
   request.priority = submission.priority;
   request.salt = submission.salt;
   request.salt_from = submission.salt_from;
@@ -113,9 +107,13 @@ Refusal Scheduler::add(const Submission& submission) {
   request.next_hash_at = config_.enable_prefix_caching
                              ? config_.block_size
                              : std::numeric_limits<int32_t>::max();
-  if (config_.enable_prefix_caching) request.extend_hashes(config_.block_size);
+  if (config_.enable_prefix_caching) {
+    request.hashes.reserve(request.known / config_.block_size);
+    request.extend_hashes(config_.block_size);
+  }
 
   requests_.emplace(submission.id, std::move(owned));
+  next_deadline_ = std::min(next_deadline_, request.deadline);
   policy_->enqueue(request);
   queue(request);
   ++counters_.requests_added;
@@ -147,8 +145,8 @@ void Scheduler::end(Request& request, std::vector<int32_t>& ended_slots) {
     requests_.erase(id);
     return;
   }
-  std::erase(running_, &request);
   end_running(request);
+  std::erase(running_, &request);
   if (request.in_flight == 0) retire(request, ended_slots);
 }
 
@@ -160,14 +158,13 @@ bool Scheduler::propose(int64_t request_id, std::span<const int32_t> drafts) {
   if (request.state != RequestState::kRunning || request.in_flight > 0) return false;
   constexpr size_t most = 1024;  // far more than any drafter gets right
   request.drafts.assign(drafts.begin(), drafts.begin() + std::min(drafts.size(), most));
-  request.num_drafts = static_cast<int32_t>(request.drafts.size());
+  request.has_drafts = !request.drafts.empty();
   return true;
 }
 
 void Scheduler::queue(Request& request) {
   request.state = RequestState::kWaiting;
   waiting_tokens_ += request.known;
-  next_deadline_ = std::min(next_deadline_, request.deadline);
 }
 
 void Scheduler::leave_queue(Request& request) { waiting_tokens_ -= request.known; }

@@ -66,12 +66,12 @@ class Scheduler {
   Refusal add(const Submission& submission);
   bool cancel(int64_t request_id);
 
-  // A second request that goes on from where `parent` stands: the same tokens, limit and rights.
-  // `last_token` >= 0 takes the place of the last token. A parent that is decoding, with no row
-  // in an outstanding plan, shares its blocks if a slot is free: the block that both go on to
-  // write is copied by whoever writes first. Else the child queues like a new request, and finds
-  // the blocks through the prefix index.
-  Refusal fork(int64_t parent_id, int64_t child_id, int32_t last_token);
+  // A second request that goes on from a place on the way of `parent`: its first `keep` tokens (-1:
+  // all of them), limit and rights. `last_token` >= 0 takes the place of the last of them. A parent
+  // that is decoding, with no row in an outstanding plan, shares its blocks if a slot is free: a
+  // block that both would write, or that others may look up, is copied by whoever writes first.
+  // Else the child queues like a new request, and finds the blocks through the prefix index.
+  Refusal fork(int64_t parent_id, int64_t child_id, int32_t keep, int32_t last_token);
 
   // A client's requests live while its lease does: at `until` the rest of them are cancelled.
   // Clients that never took a lease have none to lose.
@@ -113,17 +113,18 @@ class Scheduler {
     bool preempted_other = false;
     bool preempted_itself = false;
   };
-  void expire_waiting(Plan& plan, double now);
+  void expire_deadlines(Plan& plan, double now);
   void expire_leases(Plan& plan, double now);
-  void report_deadline(Plan& plan, const Request& request);
+  void end_all(Plan& plan, std::vector<Request*>& requests, Finish reason);
   Refusal room_in_queue(int64_t tokens) const;
-  bool schedule_running(Plan& plan, double now);  // true when something was preempted
-  bool place_token(Plan& plan, Request& request);  // false: not a plain row, see place()
+  bool schedule_running(Plan& plan);  // true when something was preempted
+  bool place_token(Plan& plan, PlainRows& rows, Request& request);  // false: see place()
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
   int32_t chunk(int32_t wanted, int32_t room) const;
   size_t victim(size_t after) const;  // index in running_, or running_.size()
   void preempt(Plan& plan, Request& request);
   void back_to_queue(Request& request);
+  void drop_drafts(Request& request, int32_t used);
   void emit(Plan& plan, Request& request, int32_t tokens, int32_t drafts, int32_t passes);
   int32_t budget(const Plan& plan) const {
     return config_.max_num_batched_tokens - plan.num_tokens;
@@ -143,17 +144,20 @@ class Scheduler {
   BlockId take_block();
   void append_block(Plan& plan, Request& request, BlockId block);
   void pop_block(Request& request);
-  // Offers full blocks of verified, computed tokens to the index; notes in `log` which it took.
-  void register_blocks(Request& request, std::vector<BlockId>* log) {
+  // Whether full blocks of verified, computed tokens wait to be offered to the index.
+  bool has_full_blocks(const Request& request) const {
     // Drafts and placeholders lie at or after `known`: they are never shown to others.
     const int32_t verified = std::min(request.computed, request.known);
-    if (!config_.enable_prefix_caching) return;
-    if ((request.registered + 1) * config_.block_size <= verified) {
-      register_full_blocks(request, log);
-    }
+    return config_.enable_prefix_caching &&
+           (request.registered + 1) * config_.block_size <= verified;
   }
+  // Offers them; notes in `log` which the index took.
+  void register_blocks(Request& request, std::vector<BlockId>* log) {
+    if (has_full_blocks(request)) register_full_blocks(request, log);
+  }
+  void register_rows(Plan& plan);  // those of full_
   void drop_block(BlockId block);
-  // Whether the block that the request writes next has another owner.
+  // Whether the block that the request writes next isn't its alone.
   bool must_copy(const Plan& plan, const Request& request) const;
   BlockId copy_tail(Plan& plan, Request& request);  // returns the block that was shared
   void retell(Plan& plan, Request& request);
@@ -165,6 +169,8 @@ class Scheduler {
   // scheduler_commit.cc: applying and undoing.
   void check_outcome(const Plan& plan, std::span<const int32_t> tokens,
                      std::span<const int32_t> counts, std::span<const uint8_t> ends) const;
+  bool apply_token(const Plan::Row& row, int32_t token, PlainOutcome& outcome);  // false: see apply()
+  void settle_tokens();  // those of unsettled_
   void apply(const Plan::Row& row, int32_t passes, std::span<const int32_t> tokens, bool ends);
   void undo(Plan::Row& row, int32_t passes, bool sampled);
   // A request ends before its time, waiting or running.
@@ -186,7 +192,7 @@ class Scheduler {
   std::vector<int32_t> free_slots_;
   int64_t waiting_tokens_ = 0;
   int32_t num_prefilling_ = 0;
-  double next_deadline_;  // no waiting request is due before this time
+  double next_deadline_;              // no request is due before this time
   std::map<int64_t, double> leases_;  // client -> until
   double next_lease_;                 // no lease ends before this time
 
@@ -200,8 +206,10 @@ class Scheduler {
   std::vector<int64_t> pending_ended_ids_;
   std::vector<int32_t> pending_ended_reasons_;
 
-  std::vector<BlockId> hits_;        // scratch of find_prefix()
-  std::vector<Request*> retiring_;   // scratch of commit()
+  std::vector<BlockId> hits_;       // scratch of find_prefix()
+  std::vector<Request*> full_;      // scratch of plan(): running requests with blocks to register
+  std::vector<Request*> retiring_;  // scratch of commit()
+  std::vector<Request*> unsettled_;  // scratch of commit(): requests whose newest tokens fill up
   int32_t decoding_left_ = 0;        // scratch of plan(): decoding requests not placed yet
   Counters counters_;
   std::map<int64_t, TagHits> tag_hits_;

@@ -53,8 +53,10 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
 
   join_running(request);
   Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.epoch, cached, num_hits, tokens, kNoBlock, 0, false, true};
+  row = {&request, cached, num_hits, tokens, kNoBlock, request.epoch, 0, false, true};
   emit(plan, request, tokens, 0, 1);
+  // At once: the next to start may share what this one computes.
+  register_blocks(request, &plan.registered);
   return true;
 }
 

@@ -11,7 +11,9 @@ int32_t Scheduler::find_prefix(const Request& request) {
   // At least one token is left to compute: its logits are what the caller waits for.
   const int32_t most = (request.known - 1) / config_.block_size;
   const int32_t* tokens = request.tokens.data();
+  constexpr int32_t kAhead = 4;
   for (int32_t i = 0; i < most; ++i, tokens += config_.block_size) {
+    if (i + kAhead < most) index_.prefetch_find(request.hashes[i + kAhead]);
     const BlockId block = index_.find(request.hashes[i], tokens);
     if (block == kNoBlock) break;
     hits_.push_back(block);
@@ -26,8 +28,15 @@ BlockId Scheduler::take_block() {
     ++counters_.blocks_evicted;
     index_.erase(block);
   }
+  // The next call needs what the index holds of the next block, the one after it where that is.
   const BlockId next = pool_.peek();
-  if (next != kNoBlock) index_.prefetch_erase(next);
+  if (next == kNoBlock) return block;
+  index_.prefetch_erase(next);
+  const BlockId second = pool_.peek_second();
+  if (second != kNoBlock) {
+    index_.prefetch(second);
+    pool_.prefetch(second);
+  }
   return block;
 }
 
@@ -72,9 +81,42 @@ void Scheduler::register_full_blocks(Request& request, std::vector<BlockId>* log
   }
 }
 
+void Scheduler::register_rows(Plan& plan) {
+  // A decoding row brings one block: what registering touches is fetched while others are at work.
+  constexpr size_t kAhead = 4;
+  const size_t count = full_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i + 3 * kAhead < count) {
+      __builtin_prefetch(&full_[i + 3 * kAhead]->blocks);
+      __builtin_prefetch(&full_[i + 3 * kAhead]->tokens);
+    }
+    if (i + 2 * kAhead < count) {
+      const Request& soon = *full_[i + 2 * kAhead];
+      __builtin_prefetch(&soon.blocks[soon.registered]);
+      __builtin_prefetch(&soon.hashes[soon.registered]);
+      const size_t tokens = static_cast<size_t>(soon.registered) * config_.block_size;
+      __builtin_prefetch(soon.tokens.data() + tokens);
+    }
+    if (i + kAhead < count) {
+      const Request& next = *full_[i + kAhead];
+      index_.prefetch_insert(next.blocks[next.registered], next.hashes[next.registered]);
+    }
+    register_full_blocks(*full_[i], &plan.registered);
+  }
+  full_.clear();
+}
+
 void Scheduler::release_blocks(Request& request) {
   // From the tail, so that the leaves of the prefix tree are recycled before its roots.
-  while (!request.blocks.empty()) pop_block(request);
+  constexpr size_t kAhead = 4;
+  while (!request.blocks.empty()) {
+    if (request.blocks.size() > kAhead) {
+      const BlockId soon = *(request.blocks.end() - 1 - kAhead);
+      index_.prefetch(soon);
+      pool_.prefetch(soon);
+    }
+    pop_block(request);
+  }
   request.registered = 0;
 }
 

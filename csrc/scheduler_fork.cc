@@ -6,7 +6,7 @@
 
 namespace pagemill {
 
-Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t last_token) {
+Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t keep, int32_t last_token) {
   const auto found = requests_.find(parent_id);
   Refusal refusal = Refusal::kNone;
   if (found == requests_.end() || found->second->state == RequestState::kEnded) {
@@ -19,36 +19,44 @@ Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t last_token)
     return refusal;
   }
   Request& parent = *found->second;
+  if (keep < 0) keep = parent.known;
+  if (keep < 1 || keep > parent.known) {
+    throw std::invalid_argument("keep must be at least 1, and no more than the parent's tokens");
+  }
   const bool shares = parent.state == RequestState::kRunning && !parent.prefilling &&
                       parent.in_flight == 0 && !free_slots_.empty();
-  if (!shares) refusal = room_in_queue(parent.known);
+  if (!shares) refusal = room_in_queue(keep);
   if (refusal != Refusal::kNone) {
     ++counters_.requests_refused;
     return refusal;
   }
 
+  parent.settle();
   auto owned = std::make_unique<Request>(parent);
   Request& child = *owned;
   child.id = child_id;
   child.slot = -1;
   child.blocks.clear();
   child.drafts.clear();
-  child.num_drafts = 0;
+  child.has_drafts = false;
   child.computed = child.registered = child.pending = child.in_flight = 0;
   child.capacity = child.tail_base = 0;
   child.epoch = 0;
   child.state = RequestState::kWaiting;
   child.prefilling = child.shared_tail = child.uncertain = child.was_preempted = false;
   child.untold = child.stale_table = false;
-  if (last_token >= 0) {
-    child.tokens.back() = child.last_token = last_token;
-    if (config_.enable_prefix_caching) {
-      child.hashes.resize((child.known - 1) / config_.block_size);
-      child.next_hash_at = (static_cast<int32_t>(child.hashes.size()) + 1) * config_.block_size;
-      child.extend_hashes(config_.block_size);
-    }
+  child.known = keep;
+  child.tokens.resize(keep);
+  if (last_token >= 0) child.tokens.back() = last_token;
+  child.last_token = child.tokens.back();
+  if (config_.enable_prefix_caching) {
+    const int32_t hashed = (last_token >= 0 ? keep - 1 : keep) / config_.block_size;
+    child.hashes.resize(hashed);
+    child.next_hash_at = (hashed + 1) * config_.block_size;
+    child.extend_hashes(config_.block_size);
   }
   requests_.emplace(child_id, std::move(owned));
+  next_deadline_ = std::min(next_deadline_, child.deadline);
   policy_->enqueue(child);
   ++counters_.forks;
   if (shares) {
@@ -66,25 +74,27 @@ void Scheduler::share_blocks(Request& parent, Request& child) {
   child.slot = free_slots_.back();
   free_slots_.pop_back();
   child.untold = true;
-  child.computed = parent.computed;
+  child.computed = std::min(parent.computed, child.known - 1);
+  child.known_at_start = std::min(parent.known_at_start, child.computed);
   child.tokens.reserve(child.limit);
   child.hashes.reserve(blocks_for(child.limit));
   child.blocks.reserve(blocks_for(child.limit));
-  // The parent's block for the token that it computes next is its own, unless it holds others.
-  const int32_t shared = blocks_for(parent.computed);
+  const int32_t shared = blocks_for(child.computed);
   for (int32_t i = 0; i < shared; ++i) {
     pool_.acquire(parent.blocks[i]);
     child.blocks.push_back(parent.blocks[i]);
   }
   child.capacity = shared * config_.block_size;
   child.tail_base = shared == 0 ? 0 : child.blocks.back() * config_.block_size;
-  child.registered = std::min(parent.registered, parent.computed / config_.block_size);
-  if (parent.computed % config_.block_size != 0) parent.shared_tail = child.shared_tail = true;
+  child.registered = std::min(parent.registered, child.computed / config_.block_size);
+  child.shared_tail = child.computed % config_.block_size != 0;
+  if (parent.computed / config_.block_size < shared) parent.shared_tail = true;
   join_running(child);
 }
 
 bool Scheduler::must_copy(const Plan& plan, const Request& request) const {
   const BlockId block = request.blocks[request.computed / config_.block_size];
+  if (index_.contains(block)) return true;
   int32_t owners = pool_.count(block);
   // A copy made by a step that isn't over holds the block only to undo itself.
   const auto discount = [&](const Plan& p) {
@@ -138,13 +148,7 @@ void Scheduler::expire_leases(Plan& plan, double now) {
     const auto lease = leases_.find(request->client);
     if (lease != leases_.end() && now >= lease->second) left.push_back(request.get());
   }
-  std::sort(left.begin(), left.end(),
-            [](const Request* a, const Request* b) { return a->id < b->id; });
-  for (Request* request : left) {
-    plan.ended_ids.push_back(request->id);
-    plan.ended_reasons.push_back(static_cast<int32_t>(Finish::kCancelled));
-    end(*request, plan.ended_slots);
-  }
+  end_all(plan, left, Finish::kLease);
   counters_.leases_expired +=
       std::erase_if(leases_, [now](const auto& lease) { return now >= lease.second; });
   next_lease_ = std::numeric_limits<double>::infinity();

@@ -13,8 +13,13 @@ std::string named(const char* what, const Request& request) {
 }  // namespace
 
 std::string Scheduler::check_request(const Request& r) const {
-  if (r.known != static_cast<int32_t>(r.tokens.size())) return named("token count differs", r);
-  if (r.last_token != r.tokens.back()) return named("stale last token", r);
+  const auto settled = static_cast<int32_t>(r.tokens.size());
+  if (settled > r.known || r.known - settled >= Request::kRecent) {
+    return named("tokens are lost", r);
+  }
+  const int32_t last = settled == r.known ? r.tokens.back() : r.recent[(r.known - 1) % r.kRecent];
+  if (r.last_token != last) return named("stale last token", r);
+  if (r.has_drafts != !r.drafts.empty()) return named("stale mark of drafts", r);
   if (r.known > r.limit) return named("more tokens than its limit", r);
   if (config_.enable_prefix_caching &&
       static_cast<int32_t>(r.hashes.size()) != r.known / config_.block_size) {
@@ -61,7 +66,9 @@ std::string Scheduler::check_integrity() const {
     if (request->state == RequestState::kWaiting) {
       ++waiting;
       waiting_tokens += request->known;
-      if (request->deadline < next_deadline_) return named("a deadline is overlooked", *request);
+    }
+    if (request->state != RequestState::kEnded && request->deadline < next_deadline_) {
+      return named("a deadline is overlooked", *request);
     }
     running += request->state == RequestState::kRunning;
   }

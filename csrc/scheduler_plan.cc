@@ -1,6 +1,7 @@
 // Choosing a step's work: running requests first, then waiting ones, within one token budget.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "scheduler.h"
@@ -8,7 +9,19 @@
 namespace pagemill {
 namespace {
 
-constexpr size_t kAhead = 8;  // requests between a prefetch and its use
+constexpr size_t kAhead = 6;  // requests between a prefetch and its use
+
+// Thousands of requests don't fit the cache: what a row touches is fetched while earlier ones are
+// at work, in the order in which one thing leads to the next.
+inline void prefetch(const std::vector<Request*>& running, size_t at) {
+  const auto full = [](const Request* request) {
+    return request != nullptr && request->computed == request->capacity;
+  };
+  if (at + 3 * kAhead >= running.size()) return;
+  __builtin_prefetch(running[at + 3 * kAhead], 1);
+  if (full(running[at + 2 * kAhead])) __builtin_prefetch(&running[at + 2 * kAhead]->blocks, 1);
+  if (full(running[at + kAhead])) __builtin_prefetch(&*running[at + kAhead]->blocks.end(), 1);
+}
 
 }  // namespace
 
@@ -24,8 +37,8 @@ Plan& Scheduler::plan(double now) {
   ++counters_.plans;
 
   if (now >= next_lease_) expire_leases(plan, now);
-  if (now >= next_deadline_) expire_waiting(plan, now);
-  const bool preempted = schedule_running(plan, now);
+  if (now >= next_deadline_) expire_deadlines(plan, now);
+  const bool preempted = schedule_running(plan);
   // A cache too full for those that run has no room for more.
   if (!preempted) schedule_waiting(plan);
 
@@ -38,28 +51,28 @@ Plan& Scheduler::plan(double now) {
   return plan;
 }
 
-void Scheduler::report_deadline(Plan& plan, const Request& request) {
-  ++counters_.deadline_missed;
-  plan.ended_ids.push_back(request.id);
-  plan.ended_reasons.push_back(static_cast<int32_t>(Finish::kDeadline));
-}
-
-void Scheduler::expire_waiting(Plan& plan, double now) {
+void Scheduler::expire_deadlines(Plan& plan, double now) {
   std::vector<Request*> expired;
   next_deadline_ = std::numeric_limits<double>::infinity();
   for (const auto& [id, request] : requests_) {
-    if (request->state != RequestState::kWaiting) continue;
+    if (request->state == RequestState::kEnded) continue;
     if (now >= request->deadline) {
       expired.push_back(request.get());
     } else {
       next_deadline_ = std::min(next_deadline_, request->deadline);
     }
   }
-  // The map's order isn't part of the contract; ids are.
-  std::sort(expired.begin(), expired.end(),
+  counters_.deadline_missed += static_cast<int64_t>(expired.size());
+  end_all(plan, expired, Finish::kDeadline);
+}
+
+void Scheduler::end_all(Plan& plan, std::vector<Request*>& requests, Finish reason) {
+  // The order in which they were found isn't part of the contract; ids are.
+  std::sort(requests.begin(), requests.end(),
             [](const Request* a, const Request* b) { return a->id < b->id; });
-  for (Request* request : expired) {
-    report_deadline(plan, *request);
+  for (Request* request : requests) {
+    plan.ended_ids.push_back(request->id);
+    plan.ended_reasons.push_back(static_cast<int32_t>(reason));
     end(*request, plan.ended_slots);
   }
 }
@@ -72,63 +85,58 @@ int32_t Scheduler::chunk(int32_t wanted, int32_t room) const {
   return std::max(tokens, 0);
 }
 
-bool Scheduler::schedule_running(Plan& plan, double now) {
+bool Scheduler::schedule_running(Plan& plan) {
   bool preempted = false;
   // Every decoding request is sure of a token: prompt chunks get what is left.
   decoding_left_ = num_running() - num_prefilling_;
   size_t kept = 0;
+  PlainRows rows(plan);
   for (size_t at = 0; at < running_.size(); ++at) {
-    if (at + kAhead < running_.size()) __builtin_prefetch(running_[at + kAhead], 1);
+    prefetch(running_, at);
     Request* const request = running_[at];
     if (request == nullptr) continue;  // gave way to one before it
     if (!request->prefilling) --decoding_left_;
-    if (now >= request->deadline) {
-      report_deadline(plan, *request);
-      end_running(*request);
-      if (request->in_flight == 0) retire(*request, plan.ended_slots);
-      continue;
-    }
-    if (place_token(plan, *request)) {
+    if (place_token(plan, rows, *request)) {
       running_[kept++] = request;
       continue;
     }
+    rows.save(plan);
     const Placement placed = place(plan, *request, at);
+    rows = PlainRows(plan);
     preempted |= placed.preempted_other || placed.preempted_itself;
     if (!placed.preempted_itself) running_[kept++] = request;
   }
+  rows.save(plan);
   running_.resize(kept);
+  // Registered before the step runs: the whole batch's K/V of a layer is written before any
+  // attention reads it, so requests that start with this very plan may share the blocks.
+  register_rows(plan);
   return preempted;
 }
 
-// The usual row: one token of a decoding request, into a block that it has. The same as place(),
-// in a fraction of the time.
-inline bool Scheduler::place_token(Plan& plan, Request& request) {
+// The usual row: one token of a decoding request, into the block that it has or a free one. The
+// same as place(), in a fraction of the time.
+inline bool Scheduler::place_token(Plan& plan, PlainRows& rows, Request& request) {
   const bool special = request.prefilling | request.uncertain | request.shared_tail |
-                       request.untold | request.stale_table | (request.num_drafts != 0) |
-                       (request.multi_step && config_.num_scheduler_steps > 1);
+                       request.untold | request.stale_table | request.has_drafts |
+                       (request.multi_step & (config_.num_scheduler_steps > 1));
   const int32_t position = request.computed;
-  const int32_t tail_start = request.capacity - config_.block_size;
-  if (special || position < tail_start || position >= request.capacity) return false;
+  int32_t offset = position - (request.capacity - config_.block_size);  // in the last block
+  if (special || offset < 0 || offset > config_.block_size) return false;
   if (request.known + request.pending >= request.limit) return true;  // no row: it is about to end
-
-  const int32_t at = plan.num_rows++;
-  const int32_t flat = plan.num_tokens++;
-  plan.rows[at] = {&request, request.epoch, position, request.registered, 1, kNoBlock, 0, false,
-                   false};
-  plan.slots[at] = request.slot;
-  plan.context_lens[at] = position + 1;
-  plan.sampled[at] = 1;
-  plan.num_drafts[at] = 0;
-  plan.passes[at] = 1;
-  plan.query_start[at + 1] = flat + 1;
-  plan.token_ids[flat] = position < request.known ? request.last_token : -1;
-  plan.positions[flat] = position;
-  plan.slot_mapping[flat] = request.tail_base + position - tail_start;
-  ++plan.num_sampled;
+  const bool grows = offset == config_.block_size;
+  if (grows) {
+    if (pool_.num_free() == 0) return false;
+    append_block(plan, request, take_block());
+    offset = 0;
+  }
+  rows.add({&request, position, request.registered, 1, kNoBlock, request.epoch, grows, false, false},
+           request.slot, position < request.known ? request.last_token : -1,
+           request.tail_base + offset);
   request.computed = position + 1;
   ++request.in_flight;
   ++request.pending;
-  register_blocks(request, &plan.registered);
+  if (has_full_blocks(request)) full_.push_back(&request);
   return true;
 }
 
@@ -147,10 +155,11 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
     tokens = chunk(tokens, room);
     if (tokens == 0) return placed;
   } else {
+    const auto proposed = static_cast<int32_t>(request.drafts.size());
     if (request.pending == 0) {
-      drafts = std::max(0, std::min({request.num_drafts, room - 1, request.limit - end - 1}));
+      drafts = std::max(0, std::min({proposed, room - 1, request.limit - end - 1}));
     }
-    if (request.num_drafts == 0 && request.multi_step) {
+    if (proposed == 0 && request.multi_step) {
       passes = std::min(config_.num_scheduler_steps, request.limit - end);
     }
   }
@@ -200,11 +209,12 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   passes = std::min(passes, spare + 1);
 
   Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.epoch, request.computed,             request.registered,
-         tokens,   copied,        static_cast<uint16_t>(added), request.untold,
+  row = {&request, request.computed, request.registered,           tokens,
+         copied,   request.epoch,    static_cast<uint16_t>(added), request.untold,
          false};
   if (request.untold || request.stale_table) retell(plan, request);
   emit(plan, request, tokens, drafts, passes);
+  if (has_full_blocks(request)) full_.push_back(&request);
   return placed;
 }
 
@@ -233,12 +243,19 @@ void Scheduler::back_to_queue(Request& request) {
   release_blocks(request);
   request.computed = 0;
   request.pending = 0;
-  counters_.drafts_dropped += request.num_drafts;
-  request.num_drafts = 0;
+  drop_drafts(request, 0);
+  request.settle();
   request.shared_tail = request.untold = request.stale_table = false;
   ++request.epoch;
   queue(request);
   policy_->requeue(request);
+}
+
+void Scheduler::drop_drafts(Request& request, int32_t used) {
+  if (!request.has_drafts) return;
+  counters_.drafts_dropped += static_cast<int64_t>(request.drafts.size()) - used;
+  request.drafts.clear();
+  request.has_drafts = false;
 }
 
 void Scheduler::emit(Plan& plan, Request& request, int32_t tokens, int32_t drafts, int32_t passes) {
@@ -252,35 +269,25 @@ void Scheduler::emit(Plan& plan, Request& request, int32_t tokens, int32_t draft
   plan.num_drafts[row] = drafts;
   plan.passes[row] = passes;
 
-  // Positions up to the last block's start are found through the block table, the rest directly.
-  int32_t flat = plan.num_tokens;
+  const int32_t flat = plan.num_tokens;
   const int32_t bs = config_.block_size;
-  const int32_t tail_start = request.capacity - bs;
-  int32_t block_end = 0;  // position after the block that `base` is for
-  int32_t base = 0;
-  for (int32_t position = start; position < start + count; ++position, ++flat) {
-    if (position >= block_end) {
-      if (position >= tail_start) {
-        base = request.tail_base - tail_start;
-        block_end = request.capacity;
-      } else {
-        const int32_t block = position / bs;
-        base = (request.blocks[block] - block) * bs;
-        block_end = (block + 1) * bs;
-      }
-    }
-    plan.positions[flat] = position;
-    plan.slot_mapping[flat] = base + position;
+  std::iota(&plan.positions[flat], &plan.positions[flat] + count, start);
+  for (int32_t position = start; position < start + count;) {
+    const int32_t block = position / bs;
+    const int32_t end = std::min((block + 1) * bs, start + count);
+    const int32_t base = (request.blocks[block] - block) * bs;
+    int32_t* const out = &plan.slot_mapping[flat + position - start];
+    std::iota(out, out + end - position, base + position);
+    position = end;
   }
-  flat = plan.num_tokens;
-  for (int32_t i = 0; i < tokens; ++i, ++flat) {
-    const int32_t position = start + i;
-    // A token that a step in flight is still to sample: the executor puts it in.
-    plan.token_ids[flat] = position < request.known ? request.tokens[position] : -1;
-  }
-  for (int32_t i = 0; i < drafts; ++i, ++flat) plan.token_ids[flat] = request.drafts[i];
-  plan.num_tokens = flat;
-  plan.query_start[plan.num_rows] = flat;
+  // A token that a step in flight is still to sample: the executor puts it in.
+  request.settle();
+  const int32_t known = std::clamp(request.known - start, 0, tokens);
+  int32_t* out = std::copy_n(request.tokens.data() + start, known, &plan.token_ids[flat]);
+  out = std::fill_n(out, tokens - known, -1);
+  std::copy_n(request.drafts.begin(), drafts, out);
+  plan.num_tokens = flat + count;
+  plan.query_start[plan.num_rows] = plan.num_tokens;
 
   request.computed = start + tokens;
   ++request.in_flight;
@@ -290,15 +297,11 @@ void Scheduler::emit(Plan& plan, Request& request, int32_t tokens, int32_t draft
     request.pending += passes;
     request.uncertain = drafts > 0;
     counters_.drafted_tokens += drafts;
-    counters_.drafts_dropped += request.num_drafts - drafts;
-    request.num_drafts = 0;
+    drop_drafts(request, drafts);
   } else {
     ++counters_.prefill_chunks;
   }
   if (request.prefilling) set_prefilling(request, request.computed < request.known_at_start);
-  // Registered before the step runs: the whole batch's K/V of a layer is written before any
-  // attention reads it, so requests that start with this very plan may share the blocks.
-  register_blocks(request, &plan.registered);
 }
 
 }  // namespace pagemill

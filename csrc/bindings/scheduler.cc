@@ -168,6 +168,7 @@ void bind_codes(py::module_& module) {
   finish.attr("LENGTH") = static_cast<int>(Finish::kLength);
   finish.attr("CANCELLED") = static_cast<int>(Finish::kCancelled);
   finish.attr("DEADLINE") = static_cast<int>(Finish::kDeadline);
+  finish.attr("LEASE") = static_cast<int>(Finish::kLease);
   struct RefusalCodes {};
   py::class_<RefusalCodes> refusal(module, "Refusal");
   refusal.attr("NONE") = static_cast<int>(Refusal::kNone);
@@ -319,10 +320,12 @@ void bind_scheduler(py::module_& module) {
       .def("cancel", &Scheduler::cancel, py::arg("request_id"))
       .def(
           "fork",
-          [](Scheduler& scheduler, int64_t parent_id, int64_t child_id, int32_t last_token) {
-            return static_cast<int>(scheduler.fork(parent_id, child_id, last_token));
+          [](Scheduler& scheduler, int64_t parent_id, int64_t child_id, int32_t keep,
+             int32_t last_token) {
+            return static_cast<int>(scheduler.fork(parent_id, child_id, keep, last_token));
           },
-          py::arg("parent_id"), py::arg("child_id"), py::kw_only(), py::arg("last_token") = -1)
+          py::arg("parent_id"), py::arg("child_id"), py::kw_only(), py::arg("keep") = -1,
+          py::arg("last_token") = -1)
       .def(
           "renew",
           [](Scheduler& scheduler, const py::int_& client, double until) {
@@ -341,6 +344,8 @@ void bind_scheduler(py::module_& module) {
           py::arg("plan"), py::arg("tokens").noconvert(), py::arg("counts").noconvert(),
           py::arg("ends").noconvert(), py::return_value_policy::reference_internal)
       .def("abandon", &Scheduler::abandon, py::arg("plan"))
+      .def("max_outstanding_plans",
+           [](const Scheduler& scheduler) { return scheduler.config().max_outstanding_plans; })
       .def("num_waiting", &Scheduler::num_waiting)
       .def("num_running", &Scheduler::num_running)
       .def("num_free_blocks", &Scheduler::num_free_blocks)

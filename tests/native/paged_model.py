@@ -99,6 +99,9 @@ class PagedModel:
         block = self.tables[slot][int(position) // self.block_size]
         return block * self.block_size + int(position) % self.block_size
 
+    def held(self, slot: int, length: int) -> list[int]:
+        """The tokens that the cache yields for a slot's first positions."""
+        return [int(self.cache[self.place(slot, position)]) for position in range(length)]
+
     def sample(self, slot: int, length: int) -> int:
-        held = [int(self.cache[self.place(slot, position)]) for position in range(length)]
-        return next_token(held, self.seeds.get(self.owner[slot], 0))
+        return next_token(self.held(slot, length), self.seeds.get(self.owner[slot], 0))

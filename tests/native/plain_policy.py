@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .plain_scheduler import PlainRequest, Sizes
+    from .plain_types import PlainRequest, Sizes
 
 
 class Keyed:

@@ -61,9 +61,9 @@ class SideBySide:
         self.compare()
         return cancelled
 
-    def fork(self, parent: int, child: int, last_token: int) -> int:
-        refusal = self.native.fork(parent, child, last_token=last_token)
-        assert refusal == self.plain.fork(parent, child, last_token)
+    def fork(self, parent: int, child: int, keep: int = -1, last_token: int = -1) -> int:
+        refusal = self.native.fork(parent, child, keep=keep, last_token=last_token)
+        assert refusal == self.plain.fork(parent, child, keep, last_token)
         self.compare()
         return refusal
 

@@ -24,7 +24,7 @@ class Life {
       const int move = below(100);
       if (move < 20) submit();
       else if (move < 24) scheduler_.cancel(some_id());
-      else if (move < 28) scheduler_.fork(some_id(), next_id_++, below(3) - 1);
+      else if (move < 28) fork();
       else if (move < 30) scheduler_.renew(1 + below(2), now_ + below(60));
       else if (move < 38) propose();
       else if (move < 65) plan();
@@ -94,6 +94,15 @@ class Life {
     if (below(3) == 0) s.deadline = now_ + below(200);
     s.multi_step = below(4) > 0;
     scheduler_.add(s);
+  }
+
+  void fork() {
+    const int64_t parent = some_id();
+    const int keep = below(2) * below(200) - 1;
+    try {
+      scheduler_.fork(parent, next_id_++, keep, below(3) - 1);
+    } catch (const std::invalid_argument&) {  // more tokens than it has
+    }
   }
 
   void propose() {

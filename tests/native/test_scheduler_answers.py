@@ -53,16 +53,18 @@ class Engine:
         assert refusal == _core.Refusal.NONE
 
     def fork(self) -> None:
-        """A second sample of a request, from where it stands."""
+        """A second sample of a request, from where it stands or from its prompt."""
         parent = self.rng.choice(list(self.asked))
-        if self.asked[parent].finish:
+        asked = self.asked[parent]
+        if asked.finish:
             return
         child = len(self.asked)
-        if self.scheduler.fork(parent, child) != _core.Refusal.NONE:
+        known = asked.prompt + asked.answer
+        keep = self.rng.choice([len(known), len(asked.prompt)])
+        if self.scheduler.fork(parent, child, keep=keep) != _core.Refusal.NONE:
             return
-        known = self.asked[parent].prompt + self.asked[parent].answer
-        left = self.asked[parent].max_tokens - len(self.asked[parent].answer)
-        self.asked[child] = Asked(known, left, self.asked[parent].stops, seed=child)
+        left = len(asked.prompt) + asked.max_tokens - keep
+        self.asked[child] = Asked(known[:keep], left, asked.stops, seed=child)
         self.model.seeds[child] = child
 
     def propose(self) -> None:

@@ -79,7 +79,10 @@ class Life:
     def fork(self, rng: random.Random) -> None:
         running = [request.id for request in self.pair.plain.running()]
         parent = rng.choice(running) if running and rng.random() < 0.9 else self.some_id(rng)
-        self.pair.fork(parent, self.next_id, rng.choice([-1, -1, 2]))
+        known = self.pair.plain.requests.get(parent)
+        some = known is not None and known.state != "ended" and rng.random() < 0.5
+        keep = rng.randint(1, len(known.tokens)) if some and known is not None else -1
+        self.pair.fork(parent, self.next_id, keep, rng.choice([-1, -1, 2]))
         self.next_id += 1
 
     def renew(self, rng: random.Random) -> None:
