@@ -201,14 +201,15 @@ def draw(points: list[tuple[int, float]]) -> str:
     def text(at: tuple[float, float], words: str, anchor: str = "middle") -> str:
         return f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}">{words}</text>'
 
-    body = [text((width / 2, 24), "plan() + commit() over decoding requests")]
+    body = [text((width / 2, 24), "plan() + commit() of one step, median, over running requests")]
     tick = low
     while tick <= top:
         body.append(f'<path d="M{margin} {y(tick):.1f}H{width - margin}" stroke="#ddd"/>')
         body.append(text((margin - 6, y(tick) + 4), f"{tick:g} µs", "end"))
         tick *= 10
     for requests, _ in points:
-        body.append(text((x(requests), height - margin + 20), str(requests)))
+        body.append(text((x(requests), height - margin + 20), f"{requests:,}"))
+    body.append(text((width / 2, height - margin + 42), "running requests, all decoding"))
     line = " ".join(f"{x(requests):.1f},{y(us):.1f}" for requests, us in points)
     body.append(f'<polyline points="{line}" fill="none" stroke="#05a" stroke-width="2"/>')
     body += [f'<circle cx="{x(r):.1f}" cy="{y(us):.1f}" r="3" fill="#05a"/>' for r, us in points]

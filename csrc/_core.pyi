@@ -162,9 +162,7 @@ class Scheduler:
         It shows up in the next plan's `ended_ids`, and in no commit any more. Its slot and
         blocks stay its own until no outstanding plan refers to them.
         """
-    def fork(
-        self, parent_id: int, child_id: int, *, keep: int = -1, last_token: int = -1
-    ) -> int:
+    def fork(self, parent_id: int, child_id: int, *, keep: int = -1, last_token: int = -1) -> int:
         """Add a request that goes on from a place on another's way; returns a `Refusal` code.
 
         It has the parent's first `keep` tokens (-1: all; `last_token` >= 0 in place of the last of
@@ -176,8 +174,8 @@ class Scheduler:
     def renew(self, client: int, until: float) -> None:
         """Let a client's requests live until then, on the clock that `plan()` is given.
 
-        The first plan at or after `until` ends what is left of them (Finish.LEASE). A client that never took
-        a lease has none to lose.
+        The first plan at or after `until` ends what is left of them (Finish.LEASE). A client that
+        never took a lease has none to lose.
         """
     def propose(self, request_ids: _I64, starts: _I32, tokens: _I32) -> int:
         """Guesses at the next tokens of running requests, for the next plan only.

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from pagemill._core import Refusal
@@ -17,6 +18,7 @@ from .request_book import Entry
 _MAX_REQUEST_ID = 256
 _MAX_STOP_IDS = 64
 _MAX_PRIORITY = 1 << 31
+_MAX_SAMPLES = 64
 
 
 def stable_hash(text: str) -> int:
@@ -56,6 +58,22 @@ def make_entry(
         stop_ids=frozenset(stop_ids),
         arrival=now,
         deadline=now + request.timeout_s if request.timeout_s else math.inf,
+    )
+
+
+def sample_of(first: Entry, sample: int, number: int) -> Entry:
+    """Another sample of a request: the same but for its place and its generator's seed."""
+    sampling = first.request.sampling
+    seeded = msgspec.structs.replace(sampling, seed=(sampling.seed + sample) % (1 << 63))
+    return Entry(
+        number=number,
+        client=first.client,
+        request=msgspec.structs.replace(first.request, sampling=seeded),
+        prompt=first.prompt,
+        stop_ids=first.stop_ids,
+        arrival=first.arrival,
+        deadline=first.deadline,
+        sample=sample,
     )
 
 
@@ -107,6 +125,8 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
         raise _invalid("temperature must lie in [0, 100]")
     if not 0 < sampling.top_p <= 1:
         raise _invalid("top_p must lie in (0, 1]")
+    if not 1 <= sampling.n <= _MAX_SAMPLES:
+        raise _invalid(f"n must lie in 1 to {_MAX_SAMPLES}")
     if not 0 <= sampling.seed < 1 << 63:
         raise _invalid("seed must lie in [0, 2**63)")
     if len(sampling.stop_token_ids) > _MAX_STOP_IDS:

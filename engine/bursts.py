@@ -76,7 +76,7 @@ class BurstTable:
                 if burst is None:
                     continue
                 shares.setdefault(id(burst), (burst, []))[1].append(output)
-                if output.finish is not None:
+                if output.ends_request:
                     del self._bursts[output.request_id]
         for burst, share in shares.values():
             burst.deliver(share)

@@ -79,7 +79,7 @@ class OutputStream(Iterator[Output]):
                 raise item
             self._ready.extend(item)
         output = self._ready.popleft()
-        if output.finish is not None:
+        if output.ends_request:
             self._left.discard(output.request_id)
         return output
 

@@ -66,7 +66,7 @@ class AsyncEngineClient:
                     left.clear()
                     raise item
                 for output in item:
-                    if output.finish is not None:
+                    if output.ends_request:
                         left.discard(output.request_id)
                     yield output
         finally:

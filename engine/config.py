@@ -6,6 +6,7 @@ No torch here: the command line reads these, and sets thread counts, before torc
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +15,12 @@ from typing import Any
 from .errors import EngineError, EngineReason
 
 DTYPES = {"auto": "auto", "fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16"}
+# fcfs: by arrival. priority: lower numbers first, and waiting counts. static: by the number alone.
+# deadline: what is due first. fair: tenants take turns by tokens. prefix: equal prompt prefixes
+# together.
+POLICIES = ("fcfs", "priority", "static", "deadline", "fair", "prefix")
 _MAX_DRAFT = 256
+_MAX_PASSES = 64
 
 
 def available_cpus() -> int:
@@ -45,7 +51,13 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0  # most tokens of one prompt in a step; 0: no limit
-    scheduling_policy: str = "fcfs"  # fcfs | priority
+    max_num_partial_prefills: int = 0  # most requests in the midst of their prompt; 0: no limit
+    scheduling_policy: str = "fcfs"  # who starts first: see POLICIES
+    priority_ageing_s: float = 10.0  # seconds of waiting that outweigh one level of priority
+    fair_quantum: int = 2048  # tokens that a tenant may start in its turn
+    prefix_group_size: int = 256  # requests of one prefix that start before others' turn
+    num_scheduler_steps: int = 1  # decode passes a step; rows with drafts run one
+    async_scheduling: bool = False  # plan a step while the one before it runs
     speculation: str = "auto"  # auto (both) | forced (grammar) | page (copied spans) | off
     num_speculative_tokens: int = 16  # most drafts of a request in one step
     canonical_runs: bool = True  # text that a grammar forces is said in the tokenizer's own split
@@ -60,22 +72,30 @@ class EngineConfig:
     seed: int = 0  # enters the generator of every sampled request
     fake_step_ms: float = 0.0  # latency of the fake executor's step
     # Known to vLLM's users and not served: any value but 1 is refused.
-    num_scheduler_steps: int = 1
     tensor_parallel_size: int = 1
 
     def check(self) -> None:
         """Raise EngineError(CONFIG_INVALID) naming the first value that can't be."""
-        for name in ("num_scheduler_steps", "tensor_parallel_size"):
-            if getattr(self, name) != 1:
-                raise _invalid(name, "this engine serves only the value 1")
+        if self.tensor_parallel_size != 1:
+            raise _invalid("tensor_parallel_size", "this engine serves only the value 1")
         _one_of("executor", self.executor, ("auto", "cpu", "torch", "fake"))
         _one_of("device", self.device, ("auto", "cpu", "cuda"))
         _one_of("quantization", self.quantization, ("none", "int8"))
         _one_of("dtype", self.dtype, tuple(DTYPES))
-        _one_of("scheduling_policy", self.scheduling_policy, ("fcfs", "priority"))
+        _one_of("scheduling_policy", self.scheduling_policy, POLICIES)
         _one_of("speculation", self.speculation, ("auto", "forced", "page", "off"))
         if not 1 <= self.num_speculative_tokens <= _MAX_DRAFT:
             raise _invalid("num_speculative_tokens", f"must lie in 1 to {_MAX_DRAFT}")
+        if not 1 <= self.num_scheduler_steps <= _MAX_PASSES:
+            raise _invalid("num_scheduler_steps", f"must lie in 1 to {_MAX_PASSES}")
+        if self.async_scheduling and self.speculation != "off":
+            raise _invalid(
+                "async_scheduling",
+                "drafts follow from the step before, which still runs: add --speculation off",
+            )
+        for name in ("fair_quantum", "prefix_group_size"):
+            if getattr(self, name) < 1:
+                raise _invalid(name, "must be at least 1")
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "grammar_cache_bytes"):
             if getattr(self, name) < 1:
                 raise _invalid(name, "must be at least 1")
@@ -87,12 +107,16 @@ class EngineConfig:
             "kv_cache_memory_bytes",
             "num_blocks",
             "long_prefill_token_threshold",
+            "max_num_partial_prefills",
+            "priority_ageing_s",
             "threads",
             "shutdown_timeout_s",
             "fake_step_ms",
         ):
             if getattr(self, name) < 0:
                 raise _invalid(name, "must not be negative")
+        if not math.isfinite(self.priority_ageing_s):
+            raise _invalid("priority_ageing_s", "must be finite")
         if self.client_timeout_s <= 0:
             raise _invalid("client_timeout_s", "must be positive")
         if self.max_num_batched_tokens < self.max_num_seqs:
@@ -133,7 +157,13 @@ _HELP = {
     "enable_prefix_caching": "share KV blocks of equal prefixes",
     "enable_chunked_prefill": "split long prompts over steps",
     "long_prefill_token_threshold": "most tokens of one prompt in a step (0: no limit)",
-    "scheduling_policy": "fcfs or priority",
+    "max_num_partial_prefills": "most requests in the midst of their prompt (0: no limit)",
+    "scheduling_policy": "fcfs, priority, static, deadline, fair or prefix",
+    "priority_ageing_s": "seconds of waiting that outweigh one level of priority",
+    "fair_quantum": "tokens that a tenant may start in its turn (fair)",
+    "prefix_group_size": "requests of one prefix that start before others' turn (prefix)",
+    "num_scheduler_steps": "decode passes in one step; rows with drafts run one",
+    "async_scheduling": "plan a step while the one before it runs (needs --speculation off)",
     "speculation": "auto, forced (by the grammar), page (copied spans) or off",
     "num_speculative_tokens": "most drafted tokens of a request in one step",
     "canonical_runs": "say text that a grammar forces as the tokenizer splits it",
@@ -147,7 +177,6 @@ _HELP = {
     "threads": "threads of the compute pools (0: one per CPU)",
     "seed": "enters the generator of every sampled request",
     "fake_step_ms": "latency of the fake executor's step",
-    "num_scheduler_steps": "only 1 is served",
     "tensor_parallel_size": "only 1 is served",
 }
 

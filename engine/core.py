@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from pagemill._core import Refusal, Scheduler
 
-from .admission import check_budget, make_entry, refused
+from .admission import check_budget, make_entry, refused, sample_of
 from .config import EngineConfig
 from .errors import EngineError, EngineReason
 from .executor.base import Executor
@@ -100,8 +100,7 @@ class EngineCore:
             self._submit(client, message)
         elif isinstance(message, Cancel):
             for request_id in message.request_ids:
-                entry = self._book.find(client, request_id)
-                if entry is not None:
+                for entry in self._book.find(client, request_id):
                     self._cancel(entry, Verdict("cancelled", EngineReason.CANCELLED))
         elif isinstance(message, GrammarTable):
             self._take_table(client, message)
@@ -138,7 +137,7 @@ class EngineCore:
     @property
     def busy(self) -> bool:
         """Whether a step has anything to do."""
-        return len(self._book) > len(self._parking)
+        return len(self._book) > len(self._parking) or self._stepper.in_flight
 
     @property
     def has_requests(self) -> bool:
@@ -171,7 +170,7 @@ class EngineCore:
     def stats(self) -> EngineStats:
         scheduler = self._stepper.scheduler
         running, parked = scheduler.num_running(), len(self._parking)
-        waiting = scheduler.num_waiting() + parked
+        waiting = self._stepper.num_waiting + parked
         counters = self._counters.snapshot(scheduler.stats(), self.executor.counters())
         counters["num_grammars"] = len(self.grammars)
         room = int(self._config.max_num_seqs * (1 + _QUEUE_AHEAD)) - running - waiting
@@ -183,6 +182,7 @@ class EngineCore:
             credit=0 if self._closed else max(0, room),
             last_step_age_s=self._clock() - self._stepped if self.busy else 0.0,
             counters=counters,
+            prefix_cache=self._counters.prefix_cache(scheduler.prefix_stats()),
         )
 
     # --- the life of a request --------------------------------------------------------------------
@@ -209,7 +209,7 @@ class EngineCore:
             self._messages.append((client, NeedGrammar(list(missing))))
 
     def _admit(self, client: bytes, request: Request, missing: dict[str, None]) -> None:
-        if self._book.find(client, request.request_id) is not None:
+        if self._book.find(client, request.request_id):
             raise EngineError(
                 EngineReason.MESSAGE_INVALID, f"request id {request.request_id} is in use"
             )
@@ -218,6 +218,9 @@ class EngineCore:
             self._next_number, client, request, self.info.vocab_size, self._eos_ids, now
         )
         self._next_number += 1
+        waiting = self._stepper.num_waiting + len(self._parking)
+        if waiting + request.sampling.n > self._config.max_waiting_requests:
+            raise EngineError(EngineReason.OVERLOADED, "too many requests wait: retry later")
         if request.grammar is not None:
             entry.grammar = self.grammars.acquire(request.grammar)
             if entry.grammar is None:
@@ -227,9 +230,6 @@ class EngineCore:
         self._queue(entry)
 
     def _park(self, entry: Entry) -> None:
-        waiting = self._stepper.scheduler.num_waiting() + len(self._parking)
-        if waiting >= self._config.max_waiting_requests:
-            raise EngineError(EngineReason.OVERLOADED, "too many requests wait: retry later")
         if self._parking.tokens + len(entry.prompt) > self._config.max_waiting_tokens:
             raise EngineError(EngineReason.OVERLOADED, "too many prompt tokens wait: retry later")
         self._enter(entry)
@@ -263,6 +263,14 @@ class EngineCore:
             )
         if self._book.get(entry.number) is None:
             self._enter(entry)
+        for sample in range(1, entry.request.sampling.n):
+            other = sample_of(entry, sample, self._next_number)
+            self._next_number += 1
+            if entry.request.grammar is not None:
+                other.grammar = self.grammars.acquire(entry.request.grammar)
+            self._enter(other)
+            self._stepper.fork_later(entry, other)
+        self._counters.name_tag(entry.request.tag)
 
     def _take_table(self, client: bytes, message: GrammarTable) -> None:
         if not self._parking.wants(message.hash):
@@ -303,16 +311,22 @@ class EngineCore:
                 tokens = tokens[:-1]  # The stop token itself is counted, not handed out.
             self._finish(entry, verdict, tokens)
         else:
-            output = Output(entry.request.request_id, tokens, first_token_s=entry.first_token_s)
+            output = Output(
+                entry.request.request_id,
+                tokens,
+                first_token_s=entry.first_token_s,
+                sample=entry.sample,
+            )
             self._outputs.setdefault(entry.client, []).append(output)
 
     def _finish(self, entry: Entry, verdict: Verdict, tokens: tuple[int, ...]) -> None:
         self._counters.finished[verdict.finish] += 1
         self._counters.records_closed_early += entry.closed_early
         self._counters.loops_closed += entry.loops_closed
-        output = entry.last_output(verdict, tokens, self._clock())
-        self._outputs.setdefault(entry.client, []).append(output)
         self._book.remove(entry)
+        open_samples = len(self._book.find(entry.client, entry.request.request_id))
+        output = entry.last_output(verdict, tokens, self._clock(), open_samples)
+        self._outputs.setdefault(entry.client, []).append(output)
         self._parking.remove(entry)
         self._let_go(entry)
         if not self._book.of_client(entry.client):

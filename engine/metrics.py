@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import collections
 
+from .admission import stable_hash
+
+_MAX_TAGS = 1000
 _SCHEDULER_NAMES = {
     "preemptions": "num_preemptions",
     "prefix_queries": "prefix_cache_queries",
@@ -33,6 +36,8 @@ class EngineCounters:
         self.finished: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self._past: collections.Counter[str] = collections.Counter()
+        self._past_prefix: dict[str, tuple[int, int]] = {}
+        self._tags: dict[int, str] = {}
 
     def step(self, tokens: int, plan_s: float, execute_s: float, commit_s: float) -> None:
         """Count a step and where its time went."""
@@ -42,9 +47,27 @@ class EngineCounters:
         self.execute_us += int(execute_s * 1e6)
         self.commit_us += int(commit_s * 1e6)
 
-    def keep(self, scheduler: dict[str, int]) -> None:
+    def keep(self, scheduler: dict[str, int], prefix: dict[int, tuple[int, int]]) -> None:
         """Take over the counters of a scheduler that is replaced."""
         self._past.update(scheduler)
+        self._past_prefix = self._by_tag(prefix)
+
+    def name_tag(self, tag: str) -> None:
+        """Remember what a tag is called; the scheduler knows hashes."""
+        if len(self._tags) < _MAX_TAGS:
+            self._tags.setdefault(stable_hash(tag), tag)
+
+    def prefix_cache(self, scheduler: dict[int, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """Prompt tokens (looked up, found) by tag; of tags beyond the thousandth under "other"."""
+        return dict(self._by_tag(scheduler))
+
+    def _by_tag(self, scheduler: dict[int, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        named = dict(self._past_prefix)
+        for tag, (queries, hits) in scheduler.items():
+            name = self._tags.get(tag, "other")
+            past = named.get(name, (0, 0))
+            named[name] = (past[0] + queries, past[1] + hits)
+        return named
 
     def snapshot(self, scheduler: dict[str, int], executor: dict[str, int]) -> dict[str, int]:
         """All counters by name, with those of scheduler and executor."""

@@ -13,7 +13,7 @@ import msgspec
 
 from .errors import EngineError, EngineReason
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_PAGE_BYTES = 1024 * 1024
 
@@ -21,7 +21,10 @@ FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How tokens are chosen; temperature 0 is greedy. `seed` fixes a request's own generator."""
+    """How tokens are chosen; temperature 0 is greedy. `seed` fixes a request's own generator.
+
+    `n` samples are drawn; sample i draws as a request with the seed `seed` + i would.
+    """
 
     max_tokens: int = 256
     temperature: float = 0.0
@@ -29,6 +32,7 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    n: int = 1
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +129,9 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """New tokens of one request; the last one carries `finish` and `usage`.
+    """New tokens of one sample of a request; its last one carries `finish` and `usage`.
+
+    `open_samples` counts, with `finish`, the request's samples that still go on.
 
     `finish == "error"` comes with `reason` (an EngineReason) and `message`. Times are seconds
     since arrival at the core: `first_token_s`, `finished_s`.
@@ -139,6 +145,13 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     usage: Usage | None = None
     first_token_s: float = 0.0
     finished_s: float = 0.0
+    sample: int = 0
+    open_samples: int = 0
+
+    @property
+    def ends_request(self) -> bool:
+        """Whether this is the last Output of its request."""
+        return self.finish is not None and self.open_samples == 0
 
 
 class Outputs(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -155,6 +168,8 @@ class EngineStats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credit: int  # requests that the engine would take right now without queueing them for long
     last_step_age_s: float
     counters: dict[str, int]
+    # Prompt tokens (looked up, found) in the prefix cache by `Request.tag`.
+    prefix_cache: dict[str, tuple[int, int]] = {}
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):

@@ -22,9 +22,9 @@ class Verdict:
     message: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
-    """One request on its way. `number` is its id towards the scheduler."""
+    """One sample of a request on its way. `number` is its id towards the scheduler."""
 
     number: int
     client: bytes
@@ -42,17 +42,21 @@ class Entry:
     closed_early: bool = False  # the bound on tokens forbade a token that was wanted
     loops_closed: int = 0
     queued: bool = False  # with the scheduler; else it waits for its grammar
+    sample: int = 0  # which of the request's samples
     verdict: Verdict | None = None  # decided already; stands instead of what the scheduler says
 
     def start(self, slot: int) -> SlotStart:
         """What the executor needs when the request takes a slot."""
         page = self.request.page[:MAX_PAGE_BYTES]
-        return SlotStart(
-            slot, self.request.sampling, self.grammar, self.output_ids, self.prompt, page
-        )
+        # A copy of the output: the executor may read it while a later step is committed.
+        output = tuple(self.output_ids)
+        sampling = self.request.sampling
+        return SlotStart(slot, sampling, self.grammar, output, self.prompt, page, self.stop_ids)
 
-    def last_output(self, verdict: Verdict, token_ids: tuple[int, ...], now: float) -> Output:
-        """The Output that ends the request."""
+    def last_output(
+        self, verdict: Verdict, token_ids: tuple[int, ...], now: float, open_samples: int = 0
+    ) -> Output:
+        """The Output that ends the sample; `open_samples` of the request go on."""
         return Output(
             request_id=self.request.request_id,
             token_ids=token_ids,
@@ -70,6 +74,8 @@ class Entry:
             ),
             first_token_s=self.first_token_s,
             finished_s=now - self.arrival,
+            sample=self.sample,
+            open_samples=open_samples,
         )
 
 
@@ -78,7 +84,7 @@ class RequestBook:
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
-        self._of_client: dict[bytes, dict[str, Entry]] = {}
+        self._of_client: dict[bytes, dict[str, list[Entry]]] = {}  # by request: its samples
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,23 +94,28 @@ class RequestBook:
 
     def add(self, entry: Entry) -> None:
         self._entries[entry.number] = entry
-        self._of_client.setdefault(entry.client, {})[entry.request.request_id] = entry
+        own = self._of_client.setdefault(entry.client, {})
+        own.setdefault(entry.request.request_id, []).append(entry)
 
     def remove(self, entry: Entry) -> None:
         del self._entries[entry.number]
         own = self._of_client[entry.client]
-        del own[entry.request.request_id]
+        samples = own[entry.request.request_id]
+        samples.remove(entry)
+        if not samples:
+            del own[entry.request.request_id]
         if not own:
             del self._of_client[entry.client]
 
     def get(self, number: int) -> Entry | None:
         return self._entries.get(number)
 
-    def find(self, client: bytes, request_id: str) -> Entry | None:
-        return self._of_client.get(client, {}).get(request_id)
+    def find(self, client: bytes, request_id: str) -> list[Entry]:
+        """The unfinished samples of a request."""
+        return list(self._of_client.get(client, {}).get(request_id, ()))
 
     def of_client(self, client: bytes) -> list[Entry]:
-        return list(self._of_client.get(client, {}).values())
+        return [e for samples in self._of_client.get(client, {}).values() for e in samples]
 
     def clients(self) -> list[bytes]:
         """Clients with unfinished requests."""

@@ -1,5 +1,8 @@
 """One step: plan, execute, commit; and what happens when a step fails.
 
+With look-ahead the next step is planned and launched before the result of the one before it is
+waited for, so that planning, committing and answering clients take no time from the executor.
+
 A failed step is undone (`Scheduler.abandon`) and planned again. When it fails once more, the
 rows that make it fail are looked for by running parts of the plan; their requests end with
 engine_error and the others go on. When scheduler or batch can't be trusted any more, both start
@@ -8,6 +11,7 @@ anew: all requests end with engine_error, the engine lives.
 
 from __future__ import annotations
 
+import collections
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +26,10 @@ from .errors import EngineReason
 from .executor.base import Executor
 from .executor.batch import CUT, LOOPED
 from .executor.rows import SlotStart, StepResult
+from .launch import Launched, Runner, StepSkipped
 from .metrics import EngineCounters
 from .request_book import Entry, RequestBook, Verdict
+from .samples import SampleForks
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +38,7 @@ _FINISHES = {
     Finish.LENGTH: Verdict("length"),
     Finish.CANCELLED: Verdict("cancelled", EngineReason.CANCELLED),
     Finish.DEADLINE: Verdict("deadline", EngineReason.DEADLINE, "the request's time is over"),
+    Finish.LEASE: Verdict("cancelled", EngineReason.CANCELLED, "the client's lease has ended"),
 }
 _STALL_S = 30.0
 _MAX_RESETS_IN_A_ROW = 3
@@ -71,6 +78,12 @@ class Stepper:
         self._failures = 0  # of the step that is being tried
         self._resets = 0  # since the last good step
         self._moved = clock()  # when a step last did something
+        # Launched and not committed, oldest first. With look-ahead one runs while another is
+        # planned.
+        self._launched: collections.deque[Launched] = collections.deque()
+        self._depth = self.scheduler.max_outstanding_plans()
+        self._runner = Runner(threaded=self._depth > 1)
+        self._samples = SampleForks(book)
 
     def add(self, entry: Entry) -> int:
         """Queue an entry; a `Refusal` code."""
@@ -93,39 +106,89 @@ class Stepper:
             self._moved = self._clock()
         return code
 
+    def fork(self, first: Entry, other: Entry) -> int:
+        """Start another sample from the prompt of the first; a `Refusal` code."""
+        code = self.scheduler.fork(first.number, other.number, keep=len(first.prompt))
+        if code == Refusal.UNKNOWN_PARENT:  # It has ended already: the prefix cache may help.
+            return self.add(other)
+        other.queued = code == Refusal.NONE
+        return code
+
+    def fork_later(self, first: Entry, other: Entry) -> None:
+        """Have another sample start as soon as the first one's prompt is computed."""
+        self._samples.add(first, other)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait to start."""
+        return self.scheduler.num_waiting() + len(self._samples)
+
     def step(self) -> list[Progress] | None:
-        """Run one step; None when there was nothing that could be done."""
-        started = self._clock()
-        try:
-            plan = self.scheduler.plan(started)
-        except Exception as error:
-            return self._start_anew("planning", error)
-        planned = self._clock()
-        try:
-            result = self._executor.execute(plan, self._starts(plan))
-        except Exception as error:
-            return self._undo(plan, error)
-        executed = self._clock()
-        try:
-            # Read before the plan's buffers are given back.
-            ended = self._ended(plan)
-            num_rows, num_tokens = plan.num_rows, plan.num_tokens
-            slots = np.ascontiguousarray(plan.slots[plan.sampled != 0])
-            self._count_drafts(slots, result)
-            progress = self._commit(plan, result)
-            self._propose(slots)
-        except Exception as error:
-            return self._start_anew("committing", error)
-        now = self._clock()
-        if num_rows == 0 and not ended:
+        """Launch what may run and commit the oldest step; None when nothing could be done."""
+        ended: list[Progress] = []
+        while len(self._launched) < self._depth:
+            try:
+                launched = self._launch(ended)
+            except Exception as error:
+                return ended + self._start_anew("planning", error)
+            if launched is None:
+                break
+            self._launched.append(launched)
+        if not self._launched:
+            now = self._clock()
+            if ended:
+                self._moved = now
+                return ended
             if now - self._moved > _STALL_S and len(self._book):
                 return self._start_anew("planning", RuntimeError("no request gets on"))
             return None
+        return ended + self._land(self._launched.popleft())
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a step waits to be committed."""
+        return bool(self._launched)
+
+    def _launch(self, ended: list[Progress]) -> Launched | None:
+        """Plan a step and hand it to the executor; None when the plan has no rows.
+
+        Requests that ended without a row are added to `ended`: final even when the step fails.
+        """
+        started = self._clock()
+        plan = self.scheduler.plan(started)
+        ended += self._ended(plan)
+        if plan.num_rows == 0:
+            if len(plan.ended_slots):
+                # Its buffers are used again by the next plan, so this one has to wait.
+                error = self._runner.submit(self._executor.execute, plan, []).exception()
+                if error is not None and not isinstance(error, StepSkipped):
+                    raise error
+            self._starts(plan)
+            return None
+        starts = self._starts(plan)
+        slots = np.ascontiguousarray(plan.slots[plan.sampled != 0])
+        spent = self._clock() - started
+        result = self._runner.submit(self._executor.execute, plan, starts)
+        return Launched(plan, plan.num_tokens, slots, spent, result)
+
+    def _land(self, launched: Launched) -> list[Progress]:
+        """Wait for a step's result and commit it."""
+        try:
+            result, execute_s = launched.result.result()
+        except Exception as error:
+            return self._undo(launched, error)
+        started = self._clock()
+        try:
+            self._count_drafts(launched.slots, result)
+            progress = self._commit(launched, result)
+            self._propose(launched.slots)
+            self._samples.fork(self)
+        except Exception as error:
+            return self._start_anew("committing", error)
         self._failures = self._resets = 0
-        self._moved = now
-        if num_rows:
-            self._counters.step(num_tokens, planned - started, executed - planned, now - executed)
-        return ended + progress
+        self._moved = self._clock()
+        self._counters.step(launched.num_tokens, launched.plan_s, execute_s, self._moved - started)
+        return progress
 
     def _starts(self, plan: Plan) -> list[SlotStart]:
         for slot in plan.ended_slots.tolist():
@@ -153,6 +216,10 @@ class Stepper:
             raise RuntimeError(f"the scheduler names request {number}, which the core has not")
         return entry
 
+    def _holder(self, slot: int) -> Entry | None:
+        """Whose slot it is; None when that request was ended while its step ran."""
+        return self._book.get(self._slot_numbers[slot])
+
     def _ended(self, plan: Plan) -> list[Progress]:
         """Requests that ended without a row; final even when the plan's step fails."""
         ended = []
@@ -165,14 +232,13 @@ class Stepper:
     def _end(self, entry: Entry, token_ids: Sequence[int], verdict: Verdict) -> Progress:
         return Progress(entry, token_ids, entry.verdict or verdict)
 
-    def _commit(self, plan: Plan, result: StepResult) -> list[Progress]:
-        if result.marks.any():
-            slots = plan.slots[plan.sampled != 0]
-            for slot, mark in zip(slots.tolist(), result.marks.tolist(), strict=True):
-                entry = self._entry(self._slot_numbers[slot])
-                entry.closed_early |= bool(mark & CUT)
-                entry.loops_closed += bool(mark & LOOPED)
-        commit = self.scheduler.commit(plan, result.tokens, result.counts, result.ends)
+    def _commit(self, launched: Launched, result: StepResult) -> list[Progress]:
+        for index in np.flatnonzero(result.marks).tolist():
+            entry = self._holder(int(launched.slots[index]))
+            if entry is not None:
+                entry.closed_early |= bool(result.marks[index] & CUT)
+                entry.loops_closed += bool(result.marks[index] & LOOPED)
+        commit = self.scheduler.commit(launched.plan, result.tokens, result.counts, result.ends)
         bounds = commit.token_start.tolist()
         tokens = commit.tokens.tolist()
         progress = []
@@ -191,9 +257,10 @@ class Stepper:
     def _count_drafts(self, slots: NDArray[np.int32], result: StepResult) -> None:
         """Give each request its share of confirmed drafts."""
         for index in np.flatnonzero(result.forced + result.copied).tolist():
-            entry = self._entry(self._slot_numbers[int(slots[index])])
-            entry.forced_tokens += int(result.forced[index])
-            entry.drafted_tokens += int(result.copied[index])
+            entry = self._holder(int(slots[index]))
+            if entry is not None:
+                entry.forced_tokens += int(result.forced[index])
+                entry.drafted_tokens += int(result.copied[index])
         self._counters.forced_tokens += int(result.forced.sum())
         self._counters.copied_tokens += int(result.copied.sum())
 
@@ -206,7 +273,8 @@ class Stepper:
 
     # --- steps that fail ------------------------------------------------------------------------
 
-    def _undo(self, plan: Plan, error: Exception) -> list[Progress]:
+    def _undo(self, failed: Launched, error: Exception) -> list[Progress]:
+        plan = failed.plan
         self._failures += 1
         self._counters.failed_steps += 1
         _log.warning(
@@ -215,19 +283,29 @@ class Stepper:
             type(error).__name__,
             exc_info=self._failures == 1,
         )
-        ended: list[Progress] = []
         try:
-            ended = self._ended(plan)
+            # What was launched behind it was skipped, and goes first.
+            later = list(self._launched)
+            self._launched.clear()
+            for launched in reversed(later):
+                launched.result.exception()
+                self.scheduler.abandon(launched.plan)
             slots = plan.slots.tolist()
-            entries = [self._entry(self._slot_numbers[slot]) for slot in slots]
+            entries = [self._holder(slot) for slot in slots]
             guilty: list[Entry] = []
             if self._failures > 1:
-                guilty = [entries[row] for row in self._failing_rows(plan, range(len(slots)))]
+                found = self._failing_rows(plan, range(len(slots)))
+                guilty = [entry for row in found if (entry := entries[row]) is not None]
                 # None fails alone: the step is made smaller by its youngest request.
-                guilty = guilty or entries[-1:]
+                guilty = guilty or [entry for entry in entries if entry is not None][-1:]
             self.scheduler.abandon(plan)
+            self._runner.resume()
             self._executor.restore(
-                [entry.start(slot) for slot, entry in zip(slots, entries, strict=True)]
+                [
+                    entry.start(slot)
+                    for slot, entry in zip(slots, entries, strict=True)
+                    if entry is not None
+                ]
             )
             for entry in guilty:
                 entry.verdict = Verdict(
@@ -240,9 +318,7 @@ class Stepper:
                 self._failures = 0
         except Exception as second:
             return self._start_anew("undoing", second)
-        if not slots:
-            return self._start_anew("executing", error)
-        return ended
+        return []
 
     def _failing_rows(self, plan: Plan, rows: Sequence[int]) -> list[int]:
         """Rows whose forward pass raises alone, found by halving."""
@@ -261,7 +337,11 @@ class Stepper:
         _log.error("%s failed, starting anew: %s", phase, error, exc_info=error)
         if self._resets > _MAX_RESETS_IN_A_ROW:
             raise EngineBroken(f"{phase} keeps failing: {error}") from error
-        self._counters.keep(self.scheduler.stats())
+        for launched in self._launched:
+            launched.result.exception()
+        self._launched.clear()
+        self._runner.resume()
+        self._counters.keep(self.scheduler.stats(), self.scheduler.prefix_stats())
         self.scheduler = self._make_scheduler()
         self._executor.reset()
         self._slot_numbers.clear()

@@ -2,7 +2,8 @@
 
 A step has two halves. The first applies what changed in the batch (slots that started or ended,
 new blocks); applying the same change twice does no harm, since a step that failed is planned
-again. The second computes: forward pass, one token a sampling row, grammar states moved on.
+again. The second computes: forward pass, one token a sampling row, grammar states moved on;
+and again for rows that run several passes, until they end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from pagemill._core import Plan
 
 from .batch import Batch
-from .rows import NO_I32, NO_U8, Drafts, SlotStart, StepResult, StepRows
+from .passes import NO_RESULT, PassResults
+from .rows import Drafts, SlotStart, StepResult, StepRows
 
 _I32 = NDArray[np.int32]
 
@@ -40,8 +42,38 @@ class Executor(ABC):
         if len(plan.copy_src):
             self.copy_blocks(plan.copy_src, plan.copy_dst)
         if plan.num_rows == 0:
-            return StepResult(NO_I32, NO_I32, NO_U8, NO_U8, NO_I32, NO_I32)
+            return NO_RESULT
         rows = StepRows.of(plan)
+        slots = rows.sampling_slots()
+        results = PassResults(len(slots))
+        # A plan made while another one ran may have rows of requests that this one has ended.
+        going = ~batch.finished[rows.slots]
+        if not going.all():
+            rows = rows.take(np.flatnonzero(going))
+        results.add(np.flatnonzero(~batch.finished[slots]), self._pass(rows))
+        passes = plan.passes[plan.sampled != 0]
+        if (passes > 1).any():
+            lengths = plan.context_lens[plan.sampled != 0]
+            for done in range(1, int(passes.max())):
+                left = np.flatnonzero((passes > done) & ~batch.finished[slots])
+                if not len(left):
+                    break
+                results.add(left, self._pass(self._next_rows(slots[left], lengths[left], done)))
+        return results.combined()
+
+    def _next_rows(self, slots: _I32, lengths: _I32, done: int) -> StepRows:
+        """The rows of the pass after `done` of them; `lengths` are the contexts of the first."""
+        positions = np.ascontiguousarray(lengths + (done - 1), dtype=np.int32)
+        places = self.batch.places(slots, positions)
+        return StepRows.decoding(
+            np.ascontiguousarray(slots), self.batch.last_tokens[slots], positions, places
+        )
+
+    def _pass(self, rows: StepRows) -> StepResult:
+        batch = self.batch
+        if not len(rows.slots):
+            return NO_RESULT
+        rows = rows.filled(batch.last_tokens)
         self._check(rows)
         chosen = self.forward(rows)
         slots, drafts = rows.sampling_slots(), rows.drafts()
@@ -69,7 +101,7 @@ class Executor(ABC):
 
         The slots' states are not moved; the K/V written is that which the step would write.
         """
-        part = StepRows.of(plan).take(rows)
+        part = StepRows.of(plan).take(rows).filled(self.batch.last_tokens)
         self._check(part)
         self.forward(part)
 

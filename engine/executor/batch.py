@@ -47,6 +47,9 @@ class Batch:
         self._seeds = np.zeros(num_slots, dtype=np.uint64)
         self._produced = np.zeros(num_slots, dtype=np.uint64)  # tokens so far
         self._seed = seed
+        self.last_tokens: _I32 = np.zeros(num_slots, dtype=np.int32)  # the newest of each slot
+        self.finished = np.zeros(num_slots, dtype=np.bool_)  # slots with nothing more to compute
+        self._stop_ids: list[frozenset[int]] = [frozenset()] * num_slots
         self._close_records = close_records
         self._close_loops = close_loops
         self.drafter: Drafter | None = None
@@ -59,6 +62,9 @@ class Batch:
         self.top_p[slot] = sampling.top_p
         self._seeds[slot] = sampling.seed
         self._produced[slot] = len(start.output_ids)
+        self._stop_ids[slot] = start.stop_ids
+        if start.output_ids:
+            self.last_tokens[slot] = start.output_ids[-1]
         if start.grammar is None:
             return
         output = np.array(start.output_ids, dtype=np.int32)
@@ -83,6 +89,7 @@ class Batch:
                 self.drafter.end(slot)  # reads the grammar
             self.grammar_rows.detach(slot)
         self.temperature[slot] = 0.0
+        self.finished[slot] = False
 
     def add_blocks(self, slots: _I32, indices: _I32, blocks: _I32) -> None:
         """Write additions to the block tables: table[slot, index] = block."""
@@ -99,7 +106,22 @@ class Batch:
             forced, copied = self.drafter.advance(slots, counts, tokens, num_drafts)
         last = np.cumsum(counts) - 1
         ends = np.ascontiguousarray(ends[last])
+        self.last_tokens[slots] = tokens[last]
+        self._note_finished(slots, counts, tokens, ends)
         return StepResult(tokens, counts, ends, self.take_marks(slots), forced, copied)
+
+    def _note_finished(
+        self, slots: _I32, counts: _I32, tokens: _I32, ends: NDArray[np.uint8]
+    ) -> None:
+        self.finished[slots] |= ends != 0
+        for slot, token in zip(np.repeat(slots, counts).tolist(), tokens.tolist(), strict=True):
+            if token in self._stop_ids[slot]:
+                self.finished[slot] = True
+
+    def places(self, slots: _I32, positions: _I32) -> _I32:
+        """Where the K/V of one position of each slot goes, by the block tables."""
+        blocks = self.block_tables[slots, positions // self.block_size]
+        return np.ascontiguousarray(blocks * self.block_size + positions % self.block_size)
 
     def note_cuts(self, slots: _I32, best_of: Callable[[list[int], _I32], Sequence[int]]) -> None:
         """For rows chosen from masks: find out whether the bound on tokens forbids the best one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ class SlotStart:
 
     `output_ids` are the tokens that it has produced already: its grammar is moved on by them and
     its generator's position follows from their number. Drafts are copied from `prompt`, and from
-    `page`, the part of it that values stand in.
+    `page`, the part of it that values stand in. After one of `stop_ids` the slot computes nothing
+    more.
     """
 
     slot: int
@@ -32,6 +33,7 @@ class SlotStart:
     output_ids: Sequence[int]
     prompt: _I32 = field(default_factory=lambda: NO_I32)
     page: bytes = b""
+    stop_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,32 @@ class StepRows:
             plan.slot_mapping,
         )
 
-    def take(self, rows: Sequence[int]) -> StepRows:
+    @classmethod
+    def decoding(
+        cls, slots: _I32, token_ids: _I32, positions: _I32, slot_mapping: _I32
+    ) -> StepRows:
+        """Rows of one token that sample, without drafts."""
+        count = len(slots)
+        return cls(
+            slots,
+            np.arange(count + 1, dtype=np.int32),
+            np.ascontiguousarray(positions + 1),
+            np.ones(count, dtype=np.uint8),
+            np.zeros(count, dtype=np.int32),
+            token_ids,
+            positions,
+            slot_mapping,
+        )
+
+    def filled(self, last_tokens: _I32) -> StepRows:
+        """Return the same with each placeholder (-1) replaced by `last_tokens` of its slot."""
+        open_ = self.token_ids < 0
+        if not open_.any():
+            return self
+        owners = np.repeat(self.slots, np.diff(self.query_start))
+        return replace(self, token_ids=np.where(open_, last_tokens[owners], self.token_ids))
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> StepRows:
         """Return the same for a subset of the rows."""
         index = np.asarray(rows, dtype=np.int64)
         lengths = np.diff(self.query_start)[index]

@@ -25,11 +25,12 @@ _FINISH = {"stop": "stop", "length": "length", "cancelled": "stop", "deadline": 
 
 @dataclass(frozen=True)
 class Piece:
-    """New text of a completion; the last piece has `finish` (OpenAI's word) and `usage`."""
+    """New text of a choice; its last piece has `finish` (OpenAI's word) and `usage`."""
 
     text: str
     finish: str | None = None
     usage: Usage | None = None
+    index: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ async def prepare(services: Services, asked: ChatRequest) -> Prompt:
         top_p=1.0 if asked.top_p is None else asked.top_p,
         seed=secrets.randbits(62) if asked.seed is None else asked.seed % 2**63,
         stop_token_ids=tuple(tokenizer.eos_ids),
+        n=asked.n or 1,
     )
     request = Request(
         request_id=uuid.uuid4().hex,
@@ -96,9 +98,9 @@ async def _schema(services: Services, asked: ChatRequest) -> BoundSchema | None:
 
 
 async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
-    """Yield the answer piece by piece; closing early ends the request at the engine.
+    """Yield the choices piece by piece; closing early ends the request at the engine.
 
-    Raises EngineError when the engine can't go on.
+    Raises EngineError when the engine can't go on with one of them.
     """
     tokenizer = await services.tokenizer()
     engine = await services.engine()
@@ -108,20 +110,26 @@ async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
         tokenizer_hash=tokenizer.hash,
         grammars={grammar.hash: grammar.table} if grammar else {},
     )
-    text = tokenizer.stream()
-    stops = StopStrings(prompt.stops)
+    count = prompt.request.sampling.n
+    texts = [tokenizer.stream() for _ in range(count)]
+    all_stops = [StopStrings(prompt.stops) for _ in range(count)]
+    cancelled = False
     async with contextlib.aclosing(cast("AsyncGenerator[Output]", outputs)):
         async for output in outputs:
             if output.finish == "error":
                 raise EngineError(EngineReason(output.reason), output.message)
+            text, stops = texts[output.sample], all_stops[output.sample]
             if output.finish is not None:
                 certain = stops.push(text.push(output.token_ids) + text.flush())
                 yield _last(certain, stops, output)
             elif not stops.stopped and (certain := stops.push(text.push(output.token_ids))):
-                yield Piece(certain)
-            if stops.stopped and output.finish is None:
-                # The last output still comes, with the usage.
-                await engine.cancel([prompt.request.request_id])
+                yield Piece(certain, index=output.sample)
+            # A choice that has met its stop string is cut off; the request ends when all have.
+            # The last outputs still come, with the usage.
+            if not cancelled and all(stops.stopped for stops in all_stops):
+                cancelled = True
+                if not output.ends_request:
+                    await engine.cancel([prompt.request.request_id])
 
 
 def _last(certain: str, stops: StopStrings, output: Output) -> Piece:
@@ -129,4 +137,4 @@ def _last(certain: str, stops: StopStrings, output: Output) -> Piece:
     if finish == "stop" and output.usage is not None and output.usage.closed_early:
         # Valid JSON all the same; OpenAI's word for an answer that max_tokens made shorter.
         finish = "length"
-    return Piece(certain + stops.flush(), finish, output.usage)
+    return Piece(certain + stops.flush(), finish, output.usage, output.sample)

@@ -94,6 +94,21 @@ def _engine(stats: EngineStats | None) -> Iterator[Metric]:
         plain = re.sub(r"[^a-zA-Z0-9_]", "_", name).removesuffix("_total")
         text = f"The engine's counter {plain}"
         yield CounterMetricFamily(f"pagemill_{plain}", text, value=value)
+    asked = CounterMetricFamily(
+        "pagemill_prefix_cache_schema_queries",
+        "Prompt tokens looked up in the prefix cache, by schema",
+        labels=["schema"],
+    )
+    found = CounterMetricFamily(
+        "pagemill_prefix_cache_schema_hits",
+        "Prompt tokens found in the prefix cache, by schema",
+        labels=["schema"],
+    )
+    for schema, (queries, hits) in sorted(stats.prefix_cache.items()):
+        asked.add_metric([schema], queries)
+        found.add_metric([schema], hits)
+    yield asked
+    yield found
 
 
 def _ledger(depth: QueueDepth | None) -> Iterator[Metric]:

@@ -59,6 +59,7 @@ class ChatRequest(Strict):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
+    n: int | None = Field(default=None, ge=1, le=16)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = None
     stream: bool | None = False
@@ -71,7 +72,6 @@ class ChatRequest(Strict):
     service_tier: Literal["auto", "default"] | None = None
     parallel_tool_calls: bool | None = None
     # Known, and served only with the value that asks for nothing.
-    n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
     frequency_penalty: float | None = Field(default=None, ge=0, le=0)
     presence_penalty: float | None = Field(default=None, ge=0, le=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -58,23 +58,26 @@ async def chat_completions(
     first = await until_gone(request, _first(pieces))
     with_usage = asked.stream_options is not None and asked.stream_options.include_usage
     return StreamingResponse(
-        _events(head, first, pieces, with_usage), media_type="text/event-stream"
+        _events(head, first, pieces, asked.n or 1, with_usage), media_type="text/event-stream"
     )
 
 
 async def _collect(pieces: AsyncIterator[Piece]) -> dict[str, Any]:
-    text: list[str] = []
-    last: Piece | None = None
+    texts: dict[int, list[str]] = {}
+    lasts: dict[int, Piece] = {}
     async for piece in pieces:
-        text.append(piece.text)
-        last = piece
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": "".join(text)},
-        "logprobs": None,
-        "finish_reason": last.finish if last else "stop",
-    }
-    return {"choices": [choice], "usage": _usage(last.usage if last else None)}
+        texts.setdefault(piece.index, []).append(piece.text)
+        lasts[piece.index] = piece
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": "".join(texts[index])},
+            "logprobs": None,
+            "finish_reason": lasts[index].finish,
+        }
+        for index in sorted(texts)
+    ]
+    return {"choices": choices, "usage": _usage([lasts[index].usage for index in sorted(lasts)])}
 
 
 async def _first(pieces: AsyncIterator[Piece]) -> Piece:
@@ -84,22 +87,31 @@ async def _first(pieces: AsyncIterator[Piece]) -> Piece:
 
 
 async def _events(
-    head: dict[str, Any], first: Piece, pieces: AsyncIterator[Piece], with_usage: bool
+    head: dict[str, Any],
+    first: Piece,
+    pieces: AsyncIterator[Piece],
+    count: int,
+    with_usage: bool,
 ) -> AsyncIterator[bytes]:
     """Server-sent events: a chunk a piece, the usage if asked for, `[DONE]`."""
     chunk = {**head, "object": "chat.completion.chunk"}
-    piece = first
+    usages: dict[int, Usage | None] = {}
     try:
-        yield _event(chunk, {"role": "assistant", "content": ""}, None)
+        for index in range(count):
+            yield _event(chunk, index, {"role": "assistant", "content": ""}, None)
+        piece = first
         while True:
             if piece.text:
-                yield _event(chunk, {"content": piece.text}, None)
+                yield _event(chunk, piece.index, {"content": piece.text}, None)
             if piece.finish is not None:
-                yield _event(chunk, {}, piece.finish)
-                break
+                yield _event(chunk, piece.index, {}, piece.finish)
+                usages[piece.index] = piece.usage
+                if len(usages) == count:
+                    break
             piece = await anext(pieces)
         if with_usage:
-            usage = {**chunk, "choices": [], "usage": _usage(piece.usage)}
+            total = _usage([usages[index] for index in sorted(usages)])
+            usage = {**chunk, "choices": [], "usage": total}
             yield b"data: " + orjson.dumps(usage) + b"\n\n"
         yield b"data: [DONE]\n\n"
     except EngineError as error:
@@ -116,16 +128,18 @@ async def _close(pieces: AsyncIterator[Piece]) -> None:
         await close()
 
 
-def _event(chunk: dict[str, Any], delta: dict[str, str], finish: str | None) -> bytes:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _event(chunk: dict[str, Any], index: int, delta: dict[str, str], finish: str | None) -> bytes:
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
     return b"data: " + orjson.dumps({**chunk, "choices": [choice]}) + b"\n\n"
 
 
-def _usage(usage: Usage | None) -> dict[str, Any]:
-    counted = usage or Usage()
+def _usage(usages: Sequence[Usage | None]) -> dict[str, Any]:
+    """The choices' usage together: the prompt, which they share, counts once."""
+    counted = [usage or Usage() for usage in usages] or [Usage()]
+    prompt, completion = counted[0].prompt_tokens, sum(u.completion_tokens for u in counted)
     return {
-        "prompt_tokens": counted.prompt_tokens,
-        "completion_tokens": counted.completion_tokens,
-        "total_tokens": counted.prompt_tokens + counted.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": counted.cached_tokens},
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": counted[0].cached_tokens},
     }

@@ -65,6 +65,23 @@ def test_a_stream_is_the_same_text_in_pieces(api: httpx.Client, model: str) -> N
     assert chunks[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
+def test_several_choices_share_a_prompt(api: httpx.Client, model: str) -> None:
+    fields = {"n": 3, "seed": 4, "temperature": 1.2, "max_tokens": 12}
+    body = chat(api, model, **fields).json()
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    texts = [choice["message"]["content"] for choice in body["choices"]]
+    alone = chat(api, model, **{**fields, "n": 1, "seed": 6}).json()
+    assert texts[2] == alone["choices"][0]["message"]["content"]
+    assert body["usage"]["prompt_tokens"] == alone["usage"]["prompt_tokens"]
+    assert body["usage"]["completion_tokens"] > alone["usage"]["completion_tokens"]
+    chunks = events(chat(api, model, stream=True, **fields))
+    for index, text in enumerate(texts):
+        own = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
+        assert own[0]["delta"]["role"] == "assistant"
+        assert "".join(choice["delta"].get("content", "") for choice in own) == text
+        assert own[-1]["finish_reason"] is not None
+
+
 def test_a_budget_cuts(api: httpx.Client, model: str) -> None:
     choice = chat(api, model, max_tokens=3).json()["choices"][0]
     assert choice["finish_reason"] in ("length", "stop")
@@ -91,7 +108,7 @@ def test_a_seed_fixes_a_sampled_answer(api: httpx.Client, model: str) -> None:
         ({"model": "gpt-4"}, 400, "request_invalid", "use smollm2"),
         ({"messages": []}, 422, "request_invalid", "messages"),
         ({"temprature": 1}, 422, "request_invalid", "did you mean temperature"),
-        ({"n": 2}, 422, "request_invalid", "/n"),
+        ({"n": 17}, 422, "request_invalid", "/n"),
         ({"logprobs": True}, 422, "request_invalid", "/logprobs"),
         ({"tools": [{}]}, 422, "request_invalid", "/tools"),
         ({"response_format": {"type": "json_object"}}, 400, "request_invalid", "json_schema"),

@@ -29,6 +29,14 @@ from pagemill.engine.protocol import (
 Make = Callable[..., Any]
 POISON = 7
 
+AHEAD = [
+    {},
+    {"num_scheduler_steps": 4},
+    {"async_scheduling": True, "speculation": "off"},
+    {"async_scheduling": True, "speculation": "off", "num_scheduler_steps": 3},
+]
+ahead = pytest.mark.parametrize("settings", AHEAD, ids=str)
+
 
 def submit(*requests: Request) -> Submit:
     return Submit("bytes-1", list(requests))
@@ -225,8 +233,11 @@ def test_unused_grammars_make_room(
 # --- ends that come from outside -----------------------------------------------------------------
 
 
-def test_cancelled_requests_free_their_blocks(make_core: Make, request_of: Make) -> None:
-    core = make_core(max_num_seqs=2)
+@ahead
+def test_cancelled_requests_free_their_blocks(
+    make_core: Make, request_of: Make, settings: dict[str, Any]
+) -> None:
+    core = make_core(max_num_seqs=2, **settings)
     core.handle(submit(*(request_of(f"r{i}", max_tokens=500, ignore_eos=True) for i in range(4))))
     core.step()
     core.handle(Cancel(["r0", "r3", "unknown"]))
@@ -247,9 +258,12 @@ def test_one_client_cannot_cancel_another_s(make_core: Make, request_of: Make) -
     assert core.last("a").finish in ("length", "stop")
 
 
-def test_deadlines_of_running_waiting_and_parked(make_core: Make, request_of: Make) -> None:
+@ahead
+def test_deadlines_of_running_waiting_and_parked(
+    make_core: Make, request_of: Make, settings: dict[str, Any]
+) -> None:
     now = [100.0]
-    core = make_core(max_num_seqs=1)
+    core = make_core(max_num_seqs=1, **settings)
     core.core._clock = core.core._stepper._clock = lambda: now[0]
     core.core._ticked = now[0]
     core.handle(
@@ -315,14 +329,14 @@ class Poisoned(FakeExecutor):
 
 
 class Flaky(FakeExecutor):
-    """Raises in every third step, after its work is done."""
+    """Raises in every seventh pass, after its work is done."""
 
     calls = 0
 
     def forward(self, rows: StepRows) -> Any:
         chosen = super().forward(rows)
         self.calls += 1
-        if self.calls % 3 == 0:
+        if self.calls % 7 == 0:
             raise RuntimeError("a passing failure")
         return chosen
 
@@ -343,12 +357,13 @@ class Dead(FakeExecutor):
         raise RuntimeError("no device")
 
 
+@ahead
 def test_the_guilty_request_ends_and_the_others_go_on(
-    make_core: Make, request_of: Make, grammar: tuple[str, bytes]
+    make_core: Make, request_of: Make, grammar: tuple[str, bytes], settings: dict[str, Any]
 ) -> None:
     name, table = grammar
     prompts = {f"r{i}": [20 + i] * 30 for i in range(7)}
-    healthy, poisoned = make_core(), make_core(Poisoned)
+    healthy, poisoned = make_core(), make_core(Poisoned, **settings)
     for core in (healthy, poisoned):
         requests = [
             request_of(key, ids, grammar=name, max_tokens=30) for key, ids in prompts.items()
@@ -366,11 +381,12 @@ def test_the_guilty_request_ends_and_the_others_go_on(
     assert poisoned.core.stats().free_blocks == poisoned.core.stats().total_blocks
 
 
+@ahead
 def test_passing_failures_change_nothing(
-    make_core: Make, request_of: Make, grammar: tuple[str, bytes]
+    make_core: Make, request_of: Make, grammar: tuple[str, bytes], settings: dict[str, Any]
 ) -> None:
     name, table = grammar
-    cores = [make_core(), make_core(Flaky)]
+    cores = [make_core(), make_core(Flaky, **settings)]
     for core in cores:
         core.handle(
             submit(
@@ -386,8 +402,11 @@ def test_passing_failures_change_nothing(
     assert cores[1].core.stats().counters["failed_steps"] > 0
 
 
-def test_a_step_that_fails_only_as_a_whole_gets_smaller(make_core: Make, request_of: Make) -> None:
-    core = make_core(Crowded)
+@ahead
+def test_a_step_that_fails_only_as_a_whole_gets_smaller(
+    make_core: Make, request_of: Make, settings: dict[str, Any]
+) -> None:
+    core = make_core(Crowded, **settings)
     core.handle(submit(*(request_of(f"r{i}", [i + 20] * 5, max_tokens=4) for i in range(5))))
     core.run()
     ends = [core.last(f"r{i}").finish for i in range(5)]
@@ -395,8 +414,11 @@ def test_a_step_that_fails_only_as_a_whole_gets_smaller(make_core: Make, request
     assert all(end in ("length", "stop", "error") for end in ends)
 
 
-def test_a_dead_device_ends_requests_not_the_core(make_core: Make, request_of: Make) -> None:
-    core = make_core(Dead)
+@ahead
+def test_a_dead_device_ends_requests_not_the_core(
+    make_core: Make, request_of: Make, settings: dict[str, Any]
+) -> None:
+    core = make_core(Dead, **settings)
     for turn in range(3):
         core.handle(submit(request_of(f"a{turn}"), request_of(f"b{turn}")))
         core.run()
@@ -414,6 +436,9 @@ def test_starting_anew_ends_what_ran_and_serves_again(make_core: Make, request_o
             raise RuntimeError("the scheduler is broken")
 
         def stats(self) -> dict[str, int]:
+            return {}
+
+        def prefix_stats(self) -> dict[int, tuple[int, int]]:
             return {}
 
     core.core._stepper.scheduler = Broken()

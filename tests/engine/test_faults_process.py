@@ -251,7 +251,7 @@ def test_a_foreign_socket_is_left_alone(start_engine: Make, socket_folder: Path)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--num-scheduler-steps", "8"], b"--num-scheduler-steps: this engine serves only"),
+        (["--tensor-parallel-size", "8"], b"--tensor-parallel-size: this engine serves only"),
         (["--tensor-parallel-size", "2"], b"--tensor-parallel-size: this engine serves only"),
         (["--scheduling-policy", "lottery"], b"lottery"),
         (["--dtype", "fp8"], b"--dtype"),

@@ -1,0 +1,41 @@
+"""Samples of one request: the first computes the prompt, the others are forked from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pagemill._core import Refusal
+
+from .request_book import Entry, RequestBook
+
+if TYPE_CHECKING:
+    from .stepper import Stepper
+
+
+class SampleForks:
+    """Samples that wait for their first one's prompt. They share its K/V and draw on their own."""
+
+    def __init__(self, book: RequestBook) -> None:
+        self._book = book
+        self._waiting: list[tuple[Entry, Entry]] = []  # (first, other)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, first: Entry, other: Entry) -> None:
+        self._waiting.append((first, other))
+
+    def fork(self, stepper: Stepper) -> None:
+        """Fork what can be; what the queue has no room for stays for a later step."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for first, other in waiting:
+            if self._book.get(other.number) is None:
+                continue  # It has been cancelled.
+            if self._book.get(first.number) is not None and not first.output_ids:
+                code = -1  # The prompt isn't computed yet.
+            else:
+                code = stepper.fork(first, other)
+            if code != Refusal.NONE:
+                self._waiting.append((first, other))
