@@ -1,11 +1,15 @@
 """How much of real-world JSON Schema the compiler serves, and whether it is ever wrong.
 
-    python benchmarks/schema_coverage.py DATA [--json] [--limit N] [--split NAME]
+    python benchmarks/schema_coverage.py DATA [--json] [--limit N] [--split NAME] [--strict]
+                                         [--without-llguidance]
 
 DATA holds `index.jsonl` and schema files with labelled instances (MaskBench's form). A schema
 passes when it compiles, no valid instance is refused and no invalid one accepted. Instances are
-taken in the form that a record has: compact, members in declared order. Caches start empty; the
-compiling process is warm. With --json the last line of standard output is one JSON object.
+taken in the form that a record has: compact, members in declared order. Schemas are read as the
+standard has it (`x-pagemill-standard`), since that is how the instances were labelled; --strict
+takes them as an extraction would, with closed objects and without unknown names. Caches start
+empty; the compiling process is warm. llguidance gets the same texts in the same run, where it is
+installed. With --json the last line of standard output is one JSON object.
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ import statistics
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pagemill._core import ByteDfa
 from pagemill.schemas import SchemaReason, SchemaRefused
@@ -41,6 +47,7 @@ class Split:
 @dataclass
 class Outcome:
     split: Split
+    llguidance: Split = field(default_factory=Split)
     compile_ms: list[float] = field(default_factory=list)
 
 
@@ -137,18 +144,61 @@ def measure(
         notes[f"{refusal.reason.value}: {refusal.message[:60]} [{last[:20]}]"] += 1
         print(f"refused {name}: {refusal}", file=sys.stderr)
         return
-    split.compiled += 1
     outcome.compile_ms.append(made.compile_ms)
     dfa = ByteDfa.from_bytes(made.table)
+    judge(name, case, dfa.accepts, split, sys.stderr)
+
+
+def judge(
+    name: str,
+    case: dict[str, Any],
+    accepts: Callable[[bytes], bool],
+    split: Split,
+    log: TextIO | None,
+) -> None:
+    """Try the instances of a schema that compiled."""
+    split.compiled += 1
     wrong = {True: 0, False: 0}
     for test in case.get("tests", []):
-        if dfa.accepts(text_of(case["schema"], test["data"])) != test["valid"]:
+        if accepts(text_of(case["schema"], test["data"])) != test["valid"]:
             wrong[test["valid"]] += 1
             kind = "valid refused" if test["valid"] else "INVALID ACCEPTED"
-            print(f"{kind} {name}: {test.get('description', '')[:80]}", file=sys.stderr)
+            if log is not None:
+                print(f"{kind} {name}: {test.get('description', '')[:80]}", file=log)
     split.valid_refused += wrong[True] > 0
     split.invalid_accepted += wrong[False] > 0
     split.passed += not any(wrong.values())
+
+
+class Llguidance:
+    """llguidance over single bytes, compact JSON; None of it where it isn't installed."""
+
+    def __init__(self) -> None:
+        import llguidance
+
+        self._matcher = llguidance.LLMatcher
+        self._tokenizer = llguidance.LLTokenizer("byte")
+
+    def measure(self, case: dict[str, Any], split: Split) -> None:
+        split.n += 1
+        text = json.dumps(case["schema"])
+        try:
+            grammar = self._matcher.grammar_from_json_schema(
+                text, overrides={"whitespace_flexible": False}
+            )
+        except ValueError:
+            split.refused += 1
+            return
+        if self._matcher(self._tokenizer, grammar).is_error():
+            split.refused += 1
+            return
+
+        def accepts(instance: bytes) -> bool:
+            matcher = self._matcher(self._tokenizer, grammar)
+            taken = matcher.try_consume_tokens(list(instance))
+            return bool(taken == len(instance) and matcher.is_accepting())
+
+        judge("", case, accepts, split, None)
 
 
 def main() -> None:
@@ -159,7 +209,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--limit", type=int, default=0, help="schemas per split")
     parser.add_argument("--split", default="")
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--without-llguidance", action="store_true")
     options = parser.parse_args()
+    llguidance = None
+    if not options.without_llguidance and find_spec("llguidance") is not None:
+        llguidance = Llguidance()
     outcomes: dict[str, Outcome] = defaultdict(lambda: Outcome(Split()))
     notes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as cache:
@@ -176,6 +231,10 @@ def main() -> None:
             case = json.loads((options.data / entry["file"]).read_text())
             if entry["form"] != "maskbench":
                 case = {"schema": case, "tests": []}
+            if llguidance is not None:
+                llguidance.measure(case, outcome.llguidance)
+            if not options.strict and isinstance(case["schema"], dict):
+                case["schema"]["x-pagemill-standard"] = True
             measure(compiler, entry["id"], case, outcome, notes)
         compiler.close()
     report(outcomes, notes, options.json)
@@ -194,6 +253,9 @@ def report(outcomes: dict[str, Outcome], notes: Counter[str], as_json: bool) -> 
     for name, outcome in outcomes.items():
         row = "".join(f"{value:>18}" for value in asdict(outcome.split).values())
         print(f"{name:22}{row}", file=out)
+        if outcome.llguidance.n:
+            row = "".join(f"{value:>18}" for value in asdict(outcome.llguidance).values())
+            print(f"{'  llguidance':22}{row}", file=out)
     print(f"passed {passed} of {total}; compile ms {percentiles}", file=out)
     for note, count in notes.most_common(30):
         print(f"{count:5}  {note}", file=out)
@@ -203,6 +265,12 @@ def report(outcomes: dict[str, Outcome], notes: Counter[str], as_json: bool) -> 
             "pass": passed / total if total else 0.0,
             "compile_ms": percentiles,
         }
+        beside = sum(outcome.llguidance.passed for outcome in outcomes.values())
+        if any(outcome.llguidance.n for outcome in outcomes.values()):
+            result["llguidance"] = {
+                "splits": {name: asdict(outcome.llguidance) for name, outcome in outcomes.items()},
+                "pass": beside / total if total else 0.0,
+            }
         print(json.dumps(result))
 
 

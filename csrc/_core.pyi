@@ -433,8 +433,18 @@ class Expressions:
         """`most` of -1: without limit."""
     def counted(self, node: int, counter: int, kind: int, limit: int) -> int:
         """The node, its first byte under a counter operation; not for one that may be empty."""
-    def members(self, members: Sequence[tuple[int, bool]]) -> int:
-        """Members in order with commas between; those not required may be left out."""
+    def members(
+        self,
+        members: Sequence[tuple[int, bool]],
+        rest: int = -1,
+        least: int = 0,
+        most: int = -1,
+    ) -> int:
+        """Members in order with commas between, those not required perhaps left out.
+
+        Any number of `rest` (-1: none) may follow; `least` to `most` (-1: any number) in all,
+        `rest` being one towards `least`.
+        """
     def automaton(
         self, num_states: int, edges: Sequence[tuple[int, int, int, int]], finals: Sequence[int]
     ) -> int:

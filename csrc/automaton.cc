@@ -62,13 +62,16 @@ Automaton trim(const Automaton& automaton) {
   const size_t n = automaton.size();
   Automaton result;
   if (n == 0) return result;
-  std::vector<std::vector<int32_t>> sources(n);
+  std::vector<int32_t> first(n + 1, 0);
+  for (const auto& row : automaton.edges) {
+    for (const Edge& edge : row) ++first[edge.to + 1];
+  }
+  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
+  std::vector<int32_t> sources(first[n]);
+  std::vector<int32_t> fill(first.begin(), first.end() - 1);
   for (size_t from = 0; from < n; ++from) {
     for (const Edge& edge : automaton.edges[from]) {
-      std::vector<int32_t>& into = sources[edge.to];
-      if (into.empty() || into.back() != static_cast<int32_t>(from)) {
-        into.push_back(static_cast<int32_t>(from));
-      }
+      sources[fill[edge.to]++] = static_cast<int32_t>(from);
     }
   }
   std::vector<uint8_t> alive(n, 0);
@@ -79,7 +82,9 @@ Automaton trim(const Automaton& automaton) {
     queue.push_back(static_cast<int32_t>(state));
   }
   for (size_t head = 0; head < queue.size(); ++head) {
-    for (const int32_t from : sources[queue[head]]) {
+    const int32_t to = queue[head];
+    for (int32_t i = first[to]; i < first[to + 1]; ++i) {
+      const int32_t from = sources[i];
       if (alive[from] != 0) continue;
       alive[from] = 1;
       queue.push_back(from);

@@ -94,12 +94,18 @@ Expressions::Id Expressions::counted(Id id, CounterOp op) {
   return add(std::move(node));
 }
 
-Expressions::Id Expressions::members(std::vector<std::pair<Id, bool>> members) {
+Expressions::Id Expressions::members(std::vector<std::pair<Id, bool>> members, Id rest,
+                                     int32_t least, int32_t most) {
+  if (least < 0 || (most >= 0 && most < least)) throw std::invalid_argument("bounds of members");
+  if (std::max(least, most) > 10'000) throw TooManyStates();
   Node node(Kind::kMembers);
+  node.least = least;
+  node.most = most;
   for (const auto& [id, required] : members) {
     node.children.push_back(id);
     node.required.push_back(required ? 1 : 0);
   }
+  if (rest >= 0) node.children.push_back(rest);  // one more than there are in `required`
   return add(std::move(node));
 }
 

@@ -34,8 +34,9 @@ class Expressions {
   Id repeat(Id node, int32_t least, int32_t most);
   // The node, its first byte under a counter operation. Not for a node that may be empty.
   Id counted(Id node, CounterOp op);
-  // Members in order with commas between; any but the required ones may be left out.
-  Id members(std::vector<std::pair<Id, bool>> members);
+  // Members in order with commas between, those not required perhaps left out, then any number of
+  // `rest` (-1: none); `least` to `most` (-1: any number) in all, `rest` being one towards `least`.
+  Id members(std::vector<std::pair<Id, bool>> members, Id rest, int32_t least, int32_t most);
   // An automaton given by its edges between `num_states` states, the first of which is its start.
   Id automaton(size_t num_states, std::span<const Automaton::Edge> edges,
                std::span<const int32_t> from, std::span<const int32_t> finals);

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "automaton.h"
@@ -112,11 +111,12 @@ Automaton minimise(const Automaton& given) {
   blocks.split();
 
   Partition cords(m);
-  std::unordered_map<uint32_t, std::vector<int32_t>> of_letter;
-  for (int32_t i = 0; i < m; ++i) of_letter[all.letter[i]].push_back(i);
-  for (const auto& [letter, transitions] : of_letter) {
-    for (const int32_t i : transitions) cords.mark(i);
-    cords.split();
+  std::vector<int32_t> order(m);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return all.letter[i]; });
+  for (int32_t i = 0; i < m; ++i) {
+    cords.mark(order[i]);
+    if (i + 1 == m || all.letter[order[i]] != all.letter[order[i + 1]]) cords.split();
   }
 
   std::vector<int32_t> into_first(n + 1, 0);

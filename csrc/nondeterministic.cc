@@ -58,11 +58,14 @@ int32_t Nondeterministic::state(Ways ways) {
   if (ways.edges.empty() && ways.jumps.size() == 1 && ways.jumps[0].op == 0) {
     return ways.jumps[0].to;
   }
-  const auto found = known_.find(ways);
-  if (found != known_.end()) return found->second;
+  const size_t hash = WaysHash()(ways);
+  const auto [first, last] = known_.equal_range(hash);
+  for (auto known = first; known != last; ++known) {
+    if (states_[known->second] == ways) return known->second;
+  }
   const int32_t made = state();
-  states_[made] = ways;
-  known_.emplace(std::move(ways), made);
+  states_[made] = std::move(ways);
+  known_.emplace(hash, made);
   return made;
 }
 
@@ -166,16 +169,49 @@ int32_t Nondeterministic::build_repeat(const Expressions::Node& node, int32_t ne
   return from;
 }
 
-// Two tracks: nothing written yet, and something written, where a comma goes first.
+// Two tracks: nothing written yet, and something written, where a comma goes first; the second
+// once for each count as far as counts matter.
 int32_t Nondeterministic::build_members(const Expressions::Node& node, int32_t next) {
-  int32_t nothing = next;
-  int32_t something = next;
-  for (size_t i = node.children.size(); i-- > 0;) {
-    const int32_t member = build(node.children[i], something);
-    const int32_t comma = byte(',', member);
+  const size_t n = node.required.size();
+  const int32_t least = node.least;
+  const int32_t most = node.most;
+  const int32_t last = most >= 0 ? most : least;
+  const int32_t dead = state(Ways{});
+  const auto one_more = [&](int32_t count) {
+    return most >= 0 ? count + 1 : std::min(count + 1, least);
+  };
+  std::vector<int32_t> something(last + 1, dead);
+  for (int32_t count = least; count <= last; ++count) something[count] = next;
+  int32_t nothing = least == 0 ? next : dead;
+  if (node.children.size() > n) {
+    const Expressions::Id rest = node.children[n];
+    if (most < 0) {
+      const int32_t loop = state();
+      const int32_t again = byte(',', build(rest, loop));
+      states_[loop].jumps = {{again, 0}, {next, 0}};
+      for (int32_t count = least; count <= last; ++count) something[count] = loop;
+      if (least > 0) something[least - 1] = again;
+      if (least <= 1) nothing = choice(build(rest, loop), nothing);
+    } else {
+      for (int32_t count = last - 1; count >= std::max(least - 1, 0); --count) {
+        something[count] = choice(byte(',', build(rest, something[count + 1])), something[count]);
+      }
+      if (least <= 1 && most > 0) nothing = choice(build(rest, something[1]), nothing);
+    }
+  }
+  for (size_t i = n; i-- > 0;) {
     const bool required = node.required[i] != 0;
-    nothing = required ? member : choice(member, nothing);
-    something = required ? comma : choice(comma, something);
+    const auto member = [&](int32_t count) {
+      const bool may_follow = most < 0 || count < most;
+      return may_follow ? build(node.children[i], something[one_more(count)]) : dead;
+    };
+    const int32_t first = member(0);
+    nothing = required ? first : choice(first, nothing);
+    // In ascending order: what goes on behind a member has a higher count, or is set last.
+    for (int32_t count = 0; count <= last; ++count) {
+      const int32_t comma = byte(',', member(count));
+      something[count] = required ? comma : choice(comma, something[count]);
+    }
   }
   return nothing;
 }

@@ -36,7 +36,7 @@ class Nondeterministic {
   using Places = std::vector<Place>;
 
   int32_t state();
-  // A state with these ways on; equal ones are one state. `ways` ends up empty.
+  // A state with these ways on; equal ones are one state.
   struct Ways {
     std::vector<Edge> edges;
     std::vector<Jump> jumps;
@@ -64,7 +64,7 @@ class Nondeterministic {
   const Expressions& expressions_;
   size_t max_states_;
   std::vector<Ways> states_;
-  std::unordered_map<Ways, int32_t, WaysHash> known_;
+  std::unordered_multimap<size_t, int32_t> known_;  // by the hash of its ways
   std::unordered_map<uint64_t, int32_t> built_;  // by node and `next`
   std::vector<Places> closures_;
   std::vector<uint8_t> closed_;

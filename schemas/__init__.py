@@ -4,7 +4,7 @@ Knows no engine, no pages and no model; `library` holds ready-made schemas.
 """
 
 from . import library
-from .compiler import CompiledSchema, compile
+from .compiler import CompiledSchema, compile, share_cache
 from .errors import SchemaReason, SchemaRefused
 from .lint import LintWarning, lint
 from .load import canonical_json, content_hash, load
@@ -30,4 +30,5 @@ __all__ = [
     "lint",
     "load",
     "lower",
+    "share_cache",
 ]

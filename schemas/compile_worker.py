@@ -7,6 +7,7 @@ JSON; a reply with a table is followed by a frame that holds it. The process end
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import resource
 import struct
@@ -122,6 +123,10 @@ def main() -> None:
     for known in (Builder.OUTLINES, Builder.CORE):
         answer(b'{"type":"object","properties":{"a":{"type":"string","maxLength":9}}}', known)
     write_frame(replies, b"ready")
+    # Rubbish is collected between requests, not amid one.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     while True:
         try:
             request = read_frame(requests)
@@ -129,6 +134,7 @@ def main() -> None:
             return
         for frame in answer(request, builder):
             write_frame(replies, frame)
+        gc.collect()
 
 
 if __name__ == "__main__":

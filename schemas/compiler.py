@@ -1,16 +1,15 @@
 """Schemas to byte automata: compiled in a bounded process, each once, and remembered.
 
-Results, refusals included, are kept in memory and on disk under the hash of the schema's text
-and the compiler's version. Threads may compile at the same time; equal schemas compile once.
+Results, refusals included, are kept in memory, on disk and, where a process names one, in Redis
+(`compiled_store`), under the hash of the schema's text and the compiler's version. Threads may
+compile at the same time; equal schemas compile once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -20,18 +19,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from .compile_process import Builder, CompileProcess
+from .compiled_store import Folder, Shared, Store
 from .errors import SchemaReason, SchemaRefused
 from .lowering.build import check_size
 from .table import TABLE_VERSION
 
 # Raised when the lowering changes the language of some schema.
-LOWERING_VERSION = 4
+LOWERING_VERSION = 5
 MAX_REMEMBERED = 512
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
-MAX_STORED_BYTES = 1024 * 1024 * 1024
-# Stores between two looks at what the folder holds.
-_SWEEP_EVERY = 64
 # A timeout may have been the machine's fault: it is believed for this long, and not on disk.
 TIMEOUT_REMEMBERED_S = 60.0
 
@@ -72,17 +71,21 @@ def compile(schema: Any, *, timeout_s: float = 2.0, max_memory: int = 1 << 30) -
     return _compiler.compile(schema, timeout_s, max_memory)
 
 
+def share_cache(client: redis.Redis, namespace: str) -> None:
+    """Let `compile` keep outcomes in Redis as well, for all processes of the namespace."""
+    _compiler.share(client, namespace)
+
+
 class Compiler:
     """The caches around one compiling process."""
 
     def __init__(self, directory: Path | None = None, builder: Builder | None = None) -> None:
-        self._directory = directory
+        self._stores: list[Store] = [Folder(directory)]
         # A switch for comparisons: the tables are equal.
         self._builder = builder or Builder(os.environ.get("PAGEMILL_SCHEMA_BUILDER", "auto"))
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._bytes = 0
-        self._stores = 0
         self._running: dict[str, Future[_Known]] = {}
         self._process = CompileProcess(self._builder)
         os.register_at_fork(after_in_child=self._after_fork)
@@ -150,56 +153,25 @@ class Compiler:
         while len(self._known) > MAX_REMEMBERED or self._bytes > MAX_REMEMBERED_BYTES:
             self._bytes -= self._known.popitem(last=False)[1].size()
 
-    def _path(self, key: str) -> Path:
-        return (self._directory or cache_directory()) / f"{key}.pmdf"
+    def share(self, client: redis.Redis, namespace: str) -> None:
+        """Keep outcomes in Redis as well, for the other processes of the namespace."""
+        self._stores = [self._stores[0], Shared(client, namespace)]
 
     def _load(self, key: str) -> _Known | None:
         """What an earlier process stored; None when nothing sound is there."""
-        try:
-            head, _, table = self._path(key).read_bytes().partition(b"\n")
-            entry = json.loads(head)
-            if "reason" in entry:
-                return _Known(_refusal(entry))
-            if hashlib.sha256(table).hexdigest() != entry["hash"]:
-                return None
-            return _Known(
-                CompiledSchema(entry["hash"], table, entry["states"], entry["builder"], 0.0)
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        for index, store in enumerate(self._stores):
+            entry = store.get(key)
+            known = None if entry is None else _decode(entry)
+            if entry is not None and known is not None:
+                for nearer in self._stores[:index]:
+                    nearer.put(key, entry)
+                return known
+        return None
 
     def _store(self, key: str, known: _Known) -> None:
-        """Best effort: a full or read-only disk costs a compilation, not the request."""
-        result = known.result
-        if isinstance(result, CompiledSchema):
-            entry: dict[str, Any] = {
-                "hash": result.hash,
-                "states": result.num_states,
-                "builder": result.builder,
-            }
-            table = result.table
-        else:
-            entry = {"reason": result.reason, "message": result.message}
-            entry |= {"at": result.at, "advice": result.advice}
-            table = b""
-        path = self._path(key)
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(json.dumps(entry).encode() + b"\n" + table)
-            os.replace(file.name, path)
-            self._stores += 1
-            if self._stores % _SWEEP_EVERY == 1:
-                self._sweep(path.parent)
-
-    def _sweep(self, folder: Path) -> None:
-        """Delete what was stored longest ago until the rest is within MAX_STORED_BYTES."""
-        files = [(path.stat(), path) for path in folder.glob("*.pmdf")]
-        kept = 0
-        for stat, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
-            kept += stat.st_size
-            if kept > MAX_STORED_BYTES:
-                path.unlink(missing_ok=True)
+        entry = _encode(known)
+        for store in self._stores:
+            store.put(key, entry)
 
     def _after_fork(self) -> None:
         # The process and the waiting threads are the parent's; locks may be held by them.
@@ -226,13 +198,31 @@ def _refusal(entry: dict[str, Any]) -> SchemaRefused:
     return SchemaRefused(reason, entry["message"], at=entry["at"], advice=entry["advice"])
 
 
-def cache_directory() -> Path:
-    """Where tables are kept: below $PAGEMILL_CACHE, else the user's cache directory."""
-    root = os.environ.get("PAGEMILL_CACHE")
-    if root:
-        return Path(root).expanduser() / "grammars"
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "pagemill" / "grammars"
+def _decode(entry: bytes) -> _Known | None:
+    head, _, table = entry.partition(b"\n")
+    try:
+        told = json.loads(head)
+        if "reason" in told:
+            return _Known(_refusal(told))
+        if hashlib.sha256(table).hexdigest() != told["hash"]:
+            return None
+        return _Known(CompiledSchema(told["hash"], table, told["states"], told["builder"], 0.0))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _encode(known: _Known) -> bytes:
+    result = known.result
+    if isinstance(result, CompiledSchema):
+        told: dict[str, Any] = {
+            "hash": result.hash,
+            "states": result.num_states,
+            "builder": result.builder,
+        }
+        return json.dumps(told).encode() + b"\n" + result.table
+    told = {"reason": result.reason, "message": result.message}
+    told |= {"at": result.at, "advice": result.advice}
+    return json.dumps(told).encode() + b"\n"
 
 
 def _version() -> str:

@@ -14,7 +14,7 @@ from redis import Redis
 
 from .errors import SchemaReason, SchemaRefused
 from .load import content_hash, load
-from .lowering import lower
+from .lowering import check
 from .version import SchemaVersion, decode_version, encode_version
 
 PREFIX = "inline-"
@@ -87,7 +87,7 @@ class InlineSchemas:
         SchemaRefused as by SchemaRegistry.put; SCHEMA_TOO_LARGE when MAX_INLINE are kept already.
         """
         checked = load(schema)
-        lower(checked)
+        check(checked)
         name = PREFIX + content_hash(checked)[:24]
         record, version = encode_version(name, 1, checked, time.time(), "inline")
         if not self._put(keys=self._keys, args=[name, record, MAX_INLINE]):

@@ -20,7 +20,7 @@ from . import library
 from .errors import SchemaReason, SchemaRefused
 from .inline import PREFIX, InlineSchemas, is_inline
 from .load import content_hash, load
-from .lowering import lower
+from .lowering import check
 from .version import SchemaVersion, decode_version, encode_version
 
 MAX_NAMES = 10_000
@@ -147,7 +147,7 @@ class SchemaRegistry:
                 advice="use another name",
             )
         checked = load(schema)
-        lower(checked)
+        check(checked)
         self._seed_library(name)
         version = self._append(self._put, name, "registered", checked)
         if version == 0:

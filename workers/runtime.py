@@ -27,6 +27,7 @@ class Runtime:
         self.ledger = open_ledger(settings)
         self.redis = self.ledger.redis
         self.registry = schemas.SchemaRegistry(self.redis, settings.namespace)
+        schemas.share_cache(self.redis, settings.namespace)
         self._lock = threading.Lock()
         self._extractor: Extractor | None = None
         self._threads = threading.local()

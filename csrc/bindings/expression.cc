@@ -76,7 +76,8 @@ void bind_expression(py::module_& m) {
            [](Expressions& self, Expressions::Id node, int counter, int kind, int limit) {
              return self.counted(node, counter_op(counter, kind, limit));
            })
-      .def("members", &Expressions::members)
+      .def("members", &Expressions::members, py::arg("members"), py::arg("rest") = -1,
+           py::arg("least") = 0, py::arg("most") = -1)
       .def("automaton",
            [](Expressions& self, size_t num_states,
               const std::vector<std::tuple<int32_t, uint8_t, uint8_t, int32_t>>& edges,

@@ -44,6 +44,7 @@ class Services:
         self.metrics = Metrics()
         self.ledger = open_ledger(settings, timeout_s=_REDIS_TIMEOUT_S)
         self.registry = schemas.SchemaRegistry(self.ledger.redis, settings.namespace)
+        schemas.share_cache(self.ledger.redis, settings.namespace)
         self.bell = Bell(settings, self.ledger.redis)
         self._engine: AsyncEngineClient | None = None
         self._extractor: Extractor | None = None

@@ -24,6 +24,7 @@ __all__ = [
     "NoRegexError",
     "Op",
     "OpKind",
+    "check",
     "lower",
     "lower_counted",
     "lowered",
@@ -51,6 +52,11 @@ def lowered(schema: Any, make: Callable[[Term], _Made]) -> _Made:
                 SchemaReason.SCHEMA_TOO_LARGE, "the schema nests too deeply"
             ) from None
     raise AssertionError("unreachable")
+
+
+def check(schema: Any) -> None:
+    """SchemaRefused for a schema that can't be served, as far as that shows without compiling."""
+    lowered(schema, lambda _: None)
 
 
 def lower(schema: Any) -> str:

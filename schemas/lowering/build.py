@@ -10,20 +10,27 @@ from typing import Any
 
 from ..errors import SchemaReason, SchemaRefused
 from . import multiples, numbers
+from . import pattern as patterns
 from .charset import ANY
 from .containers import array_term, object_term
 from .facts import decimal, each, number_bounds, types
 from .keywords import invalid, refuse_keyword
 from .layers import Conjunction, Expander, Layer
 from .strings import string
-from .terms import NEVER, Either, Mapping, Number, String, Term, Text, either
+from .terms import NEVER, Difference, Either, Mapping, Number, String, Term, Text, Worded, either
 from .terms import Array as ArrayTerm
 from .values import Values, json_text
 
 MAX_TERMS = 20_000
+# A recursive schema is followed less far when it has more: most of that would be its own copies.
+MAX_RECURSIVE_TERMS = 800
 MAX_DEPTH = 48
 # How deep a value nests of which the schema says nothing.
 FREE_DEPTH = 2
+
+
+class _NotPlain(Exception):
+    """A difference was met where numbers may be written in several ways."""
 
 
 class Builder:
@@ -37,26 +44,70 @@ class Builder:
         self.expander = Expander(root, Values(root))
         self.max_recursion = max_recursion
         self.recursive = False
+        # Set where languages are subtracted: numbers are written in one way only.
+        self.plain = False
+        self._subtracting = 0
         self._path: list[Conjunction] = []
         self._terms = 0
 
+    @property
+    def open(self) -> bool:
+        """Whether undeclared members may stand behind declared ones."""
+        return self.expander.standard and self._subtracting == 0
+
     def root(self) -> Term:
-        return self.term((Layer(self.expander.root, ""),))
+        layers = (Layer(self.expander.root, ""),)
+        try:
+            return self.term(layers)
+        except _NotPlain:
+            self._path, self._terms, self._subtracting, self.plain = [], 0, 0, True
+            return self.term(layers)
 
     def term(self, layers: Conjunction) -> Term:
         """The term of what satisfies all of the subschemas."""
         if self._path.count(layers) >= self.max_recursion and layers:
+            if any(layer.checked for layer in layers):
+                raise SchemaRefused(
+                    SchemaReason.KEYWORD_UNSUPPORTED,
+                    "a condition on a recursive schema",
+                    at=layers[-1].at,
+                    advice="drop the condition, or check it after extraction",
+                )
             self.recursive = True
             return NEVER
         with self._entered(layers):
             conjunctions = self.expander.alternatives(layers)
-            return either([self._conjunction(conjunction) for conjunction in conjunctions])
+            return either([self._alternative(conjunction) for conjunction in conjunctions])
+
+    def _alternative(self, layers: Conjunction) -> Term:
+        """What satisfies the layers, without what satisfies a negated one as well.
+
+        Such values are written by the layers that stay, and only checked by the negated ones, so
+        that their language holds every text of the first that is valid under both.
+        """
+        holding = tuple(layer for layer in layers if not layer.negated)
+        negated = [layer for layer in layers if layer.negated]
+        if not negated:
+            return self._conjunction(layers)
+        if not self.plain:
+            raise _NotPlain
+        self._subtracting += 1
+        base = self._conjunction(holding)
+        minus = [
+            self._alternative((*holding, *alternative))
+            for layer in negated
+            for alternative in self.expander.expand(Layer(layer.schema, layer.at, checked=True))
+        ]
+        self._subtracting -= 1
+        without = either(minus)
+        return base if NEVER in (base, without) else Difference(base, without)
 
     @contextmanager
     def _entered(self, layers: Conjunction) -> Iterator[None]:
         at = layers[-1].at if layers else ""
         self._terms += 1
-        if self._terms > MAX_TERMS:
+        again = self.recursive and self.max_recursion > 1
+        if self._terms > (MAX_RECURSIVE_TERMS if again else MAX_TERMS):
             raise SchemaRefused(
                 SchemaReason.SCHEMA_TOO_LARGE,
                 f"over {MAX_TERMS} subschemas once references are resolved",
@@ -76,19 +127,23 @@ class Builder:
     def _conjunction(self, layers: Conjunction) -> Term:
         listed = self.expander.values.listed(layers)
         if listed is not None:
-            return either([self._constant(value, layers) for value in listed])
+            enumerated = any(
+                not layer.checked and {"enum", "const"} & layer.schema.keys() for layer in layers
+            )
+            spelt = self._constant if enumerated else self._every_spelling
+            return either([spelt(value, layers) for value in listed])
         allowed = types(layers, infer=True)
         if not layers:
-            return free(FREE_DEPTH)
+            return free(FREE_DEPTH, plain=self.plain)
         options: list[Term] = []
         if "null" in allowed:
             options.append(Text("null"))
         if "boolean" in allowed:
             options.append(Either((Text("true"), Text("false"))))
         if "number" in allowed or "integer" in allowed:
-            options.append(_number(layers, whole="number" not in allowed))
+            options.append(_number(layers, whole="number" not in allowed, plain=self.plain))
         if "string" in allowed:
-            options.append(string(layers))
+            options.append(string(layers, standard=self.expander.standard))
         if "array" in allowed:
             options.append(array_term(layers, self))
         if "object" in allowed:
@@ -101,8 +156,20 @@ class Builder:
         except ValueError as error:
             raise invalid("enum", layers[0].at, f"a value without JSON text ({error})") from None
 
+    def _every_spelling(self, value: Any, layers: Conjunction) -> Term:
+        """All texts of a value that a condition names, however it is written."""
+        if isinstance(value, str):
+            return Worded((patterns.exactly(value),), 0, None)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            exact = numbers.Bound(decimal(value, "enum", layers[-1]), inclusive=True)
+            regex = numbers.number(exact, exact)
+            return NEVER if regex is None else Number(regex)
+        if isinstance(value, list | dict):
+            raise refuse_keyword("enum", layers[-1].at, what="a condition on arrays or objects")
+        return self._constant(value, layers)
 
-def _number(layers: Conjunction, *, whole: bool) -> Term:
+
+def _number(layers: Conjunction, *, whole: bool, plain: bool) -> Term:
     factors: dict[Decimal, None] = {}
     for value, layer in each(layers, "multipleOf"):
         factor = decimal(value, "multipleOf", layer)
@@ -110,32 +177,38 @@ def _number(layers: Conjunction, *, whole: bool) -> Term:
             raise invalid("multipleOf", layer.at, "needs a number above 0")
         if (1 / factor) % 1 == 0 and whole:
             continue
-        if factor == 1:
+        if factor == 1 and not layer.checked:
             whole = True
         elif not multiples.is_small(factor):
             raise refuse_keyword("multipleOf", layer.at, what="multipleOf of many digits")
         else:
             factors[factor] = None
     lower, upper = number_bounds(layers)
+    if whole and any(layer.checked for layer in layers):
+        # To a condition 1.0 is an integer as well, and may be what is written.
+        written = types(tuple(layer for layer in layers if not layer.checked), infer=True)
+        if "number" in written:
+            whole = False
+            factors[Decimal(1)] = None
     if whole:
         regex = numbers.integer(lower, upper)
     else:
-        regex = numbers.number(lower, upper, exponent=not factors)
+        regex = numbers.number(lower, upper, exponent=not factors and not plain)
     return NEVER if regex is None else Number(regex, tuple(factors))
 
 
-def free(depth: int) -> Term:
-    """Any value, nested at most `depth` levels."""
+def free(depth: int, *, plain: bool = False) -> Term:
+    """Any value, nested at most `depth` levels; `plain`: numbers without exponent."""
     text = String(ANY, 0, None)
     options: list[Term] = [
         Text("null"),
         Text("true"),
         Text("false"),
-        Number(numbers.NUMBER),
+        Number(numbers.number(None, None, exponent=not plain) or numbers.NUMBER),
         text,
     ]
     if depth > 0:
-        inner = free(depth - 1)
+        inner = free(depth - 1, plain=plain)
         options += [ArrayTerm((), inner, 0, None), Mapping(text, inner, 0, None)]
     return Either(tuple(options))
 

@@ -31,8 +31,8 @@ from .terms import (
     first_character,
 )
 
-# Bounds each automaton on the way to the last; a table holds 65,534 states.
-MAX_STATES = 200_000
+# Bounds each automaton on the way to the last, which has as many states as a table at most.
+MAX_STATES = 65_534
 MAX_NODES = 200_000
 
 
@@ -233,14 +233,23 @@ class _Builder:
             key = json.dumps(member.key, ensure_ascii=False) + ":"
             parts = [build.literal(key.encode()), self.term(member.value, depth, counted)]
             members.append((build.concat(parts), member.required))
-        return build.concat([build.literal(b"{"), build.members(members), build.literal(b"}")])
+        rest = -1
+        if term.rest:
+            rest = build.either([self.pair(p.key, p.value, depth, counted) for p in term.rest])
+        most = -1 if term.high is None else term.high
+        inner = build.members(members, rest, term.low, most)
+        return build.concat([build.literal(b"{"), inner, build.literal(b"}")])
+
+    def pair(self, key: Term, value: Term, depth: int, counted: bool) -> int:
+        build = self.expressions
+        parts = [self.term(key, depth, counted), self.term(value, depth, counted)]
+        return build.concat([parts[0], build.literal(b":"), parts[1]])
 
     def mapping(self, term: Mapping, depth: int, counted: bool) -> int:
         build = self.expressions
-        if term.high == 0 or NEVER in (term.key, term.value):
-            return build.literal(b"{}") if term.low == 0 else self.nothing
-        key = self.term(term.key, depth, counted)
-        pair = build.concat([key, build.literal(b":"), self.term(term.value, depth, counted)])
+        if term.high == 0:
+            return build.literal(b"{}")
+        pair = self.pair(term.key, term.value, depth, counted)
         more = build.repeat(
             build.concat([build.literal(b","), pair]),
             max(term.low - 1, 0),

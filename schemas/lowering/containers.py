@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from itertools import permutations
+from typing import TYPE_CHECKING, TypeGuard
 
-from .charset import ANY
-from .facts import counts, declared, each, required, undeclared
-from .keywords import invalid, refuse_keyword
-from .strings import parse
+from .facts import counts, declared, each, required
+from .free_keys import free_members
+from .keywords import BY_TYPE, invalid, refuse_keyword
 from .terms import (
     NEVER,
     Array,
+    Either,
     Mapping,
     Member,
     Object,
-    String,
+    Pair,
     Term,
-    Worded,
+    Text,
     either,
-    first_character,
 )
 
 if TYPE_CHECKING:
-    from .layers import Conjunction, Expander, Layer
+    from .children import Children
+    from .layers import Conjunction, Layer
 
 MAX_PREFIX = 1000
-
-
-class Children(Protocol):
-    """Makes the terms of subschemas."""
-
-    expander: Expander
-
-    def term(self, layers: Conjunction) -> Term: ...
+# All orders of so many values are 1,957 arrays.
+MAX_UNIQUE = 6
 
 
 def object_term(layers: Conjunction, children: Children) -> Term:
     """Objects with the declared members in their order, or with free keys where none is declared.
 
-    Undeclared members are never written, whatever `additionalProperties` allows.
+    Read as the standard has it (`keywords.STANDARD`), undeclared members may follow the declared
+    ones; else they are never written, whatever `additionalProperties` allows.
     """
     low, high = counts(layers, "minProperties", "maxProperties")
     if high is not None and low > high:
         return NEVER
     members = declared(layers)
-    if not members:
-        return _mapping(layers, low, high, children)
     needed = set(required(layers))
+    if not members:
+        _refuse_conditions(layers)
+    elif not needed <= members.keys():
+        return NEVER  # a condition asks for a member that is never written
     written: list[Member] = []
     for name, said in members.items():
         value = children.term(said) if _name_allowed(name, layers, children) else NEVER
@@ -54,88 +52,57 @@ def object_term(layers: Conjunction, children: Children) -> Term:
             written.append(Member(name, value, name in needed))
         elif name in needed:
             return NEVER
-    return _within_counts(written, low, high, layers)
+    rest: tuple[Pair, ...] = ()
+    if not members or children.open:
+        rest = tuple(free_members(layers, list(members), children))
+    if rest and low > len(written) + 1:
+        # Equal keys count once, so only one more is certain.
+        at = next(layer.at for value, layer in each(layers, "minProperties"))
+        raise refuse_keyword("minProperties", at, what="minProperties over free keys")
+    if not members and len(rest) == 1:
+        return Object(()) if high == 0 else Mapping(rest[0].key, rest[0].value, low, high)
+    return _within_counts(written, rest, low, high)
+
+
+def _refuse_conditions(layers: Conjunction) -> None:
+    """SchemaRefused where a condition asks for something of free keys."""
+    for layer in layers:
+        for keyword in BY_TYPE["object"] & layer.schema.keys():
+            if layer.checked and layer.schema[keyword] not in (True, [], {}):
+                raise refuse_keyword(
+                    keyword, layer.at, what=f"a condition on free keys ({keyword})"
+                )
 
 
 def _name_allowed(name: str, layers: Conjunction, children: Children) -> bool:
     said = [layer.child("propertyNames") for _, layer in each(layers, "propertyNames")]
-    return children.expander.values.satisfies(name, said)
+    return all(children.expander.values.is_valid(name, layer) for layer in said)
 
 
-def _within_counts(members: list[Member], low: int, high: int | None, layers: Conjunction) -> Term:
-    """The choices of optional members that keep minProperties and maxProperties."""
+def _within_counts(
+    members: list[Member], rest: tuple[Pair, ...], low: int, high: int | None
+) -> Term:
+    """An object with its bounds left out where they say nothing, or say it of single members."""
     must = sum(member.required for member in members)
-    if low > len(members) or (high is not None and high < must):
+    if high is not None and high < must:
         return NEVER
-    if low <= must and (high is None or high >= len(members)):
-        return Object(tuple(members))
-    if high == must:
-        return Object(tuple(member for member in members if member.required))
-    if low == len(members):
-        return Object(tuple(Member(m.key, m.value, required=True) for m in members))
-    if low == must + 1 and (high is None or high >= len(members)):
-        # Each option: one optional member stands, the optional ones before it don't.
-        options: list[Term] = []
-        for index, chosen in enumerate(members):
-            if chosen.required:
-                continue
-            kept = [m for m in members[:index] if m.required]
-            kept += [Member(chosen.key, chosen.value, required=True), *members[index + 1 :]]
-            options.append(Object(tuple(kept)))
-        return either(options)
-    keyword = "minProperties" if low > must else "maxProperties"
-    at = next(layer.at for value, layer in each(layers, keyword))
-    raise refuse_keyword(keyword, at, what=f"{keyword} over optional members")
-
-
-def _mapping(layers: Conjunction, low: int, high: int | None, children: Children) -> Term:
-    patterned = [
-        (pattern, layer)
-        for value, layer in each(layers, "patternProperties")
-        if isinstance(value, dict)
-        for pattern in value
-    ]
-    rest = tuple(said for layer in layers for said in undeclared(layer))
-    if not patterned and any(said.schema is False for said in rest):
-        return Object(()) if low == 0 else NEVER
-    if low > 1 or (high == 0 and low == 0):
-        if high == 0:
-            return Object(())
-        # Equal keys count once, so only "at least one" is certain.
-        at = next(layer.at for value, layer in each(layers, "minProperties"))
-        raise refuse_keyword("minProperties", at, what="minProperties over free keys")
-    key: Term = String(ANY, 0, None)
-    names = [layer for _, layer in each(layers, "propertyNames")]
-    if names:
-        if patterned or len(names) > 1:
-            raise refuse_keyword("propertyNames", names[0].at, what="propertyNames of free keys")
-        key = children.term((names[0].child("propertyNames"),))
-        if any(kind != '"' for kind in first_character(key)):
-            raise refuse_keyword("propertyNames", names[0].at, what="propertyNames of free keys")
-    if not patterned:
-        return Mapping(key, children.term(rest), low, high)
-    if len(patterned) > 1 or len({layer.at for layer in layers if _speaks_of_members(layer)}) > 1:
-        raise refuse_keyword(
-            "patternProperties", patterned[0][1].at, what="several patterns for free keys"
-        )
-    pattern, layer = patterned[0]
-    parse(pattern, "patternProperties", layer.at)
-    key = Worded((pattern,), 0, None)
-    return Mapping(key, children.term((layer.child("patternProperties", pattern),)), low, high)
-
-
-def _speaks_of_members(layer: Layer) -> bool:
-    return bool(undeclared(layer)) or "patternProperties" in layer.schema
+    if high is not None and high == must:
+        members, rest = [member for member in members if member.required], ()
+    if high is not None and not rest and high >= len(members):
+        high = None
+    if not rest and low > len(members):
+        return NEVER
+    if not rest and low == len(members):
+        members = [Member(m.key, m.value, required=True) for m in members]
+    if low <= sum(member.required for member in members):
+        low = 0
+    return Object(tuple(members), rest, low, high)
 
 
 def array_term(layers: Conjunction, children: Children) -> Term:
     """Arrays: a fixed beginning, then items of one kind."""
     low, high = counts(layers, "minItems", "maxItems")
-    for value, layer in each(layers, "uniqueItems"):
-        if value is True and (high is None or high > 1):
-            raise refuse_keyword(
-                "uniqueItems", layer.at, advice="drop it, and remove duplicates after extraction"
-            )
+    unique = [layer for value, layer in each(layers, "uniqueItems") if value is True]
     fixed = max((len(_prefix(layer)) for layer in layers), default=0)
     if fixed > MAX_PREFIX:
         raise invalid("prefixItems", layers[0].at, f"over {MAX_PREFIX} items")
@@ -154,7 +121,29 @@ def array_term(layers: Conjunction, children: Children) -> Term:
         high = len(prefix)
     if high is not None and low > high:
         return NEVER
+    if unique and (high is None or high > 1):
+        return _unique(prefix, item, low, high, unique[0])
     return Array(tuple(prefix), item, low, high)
+
+
+def _unique(prefix: list[Term], item: Term, low: int, high: int | None, layer: Layer) -> Term:
+    """Arrays without equal items: each order of each choice of a few values."""
+    values = [o.text for o in (item.options if isinstance(item, Either) else (item,)) if _single(o)]
+    most = len(item.options) if isinstance(item, Either) else 1
+    if prefix or len(values) < most or most > MAX_UNIQUE or layer.checked:
+        raise refuse_keyword(
+            "uniqueItems",
+            layer.at,
+            what="uniqueItems over many values",
+            advice="drop it, and remove duplicates after extraction",
+        )
+    sizes = range(low, min(most, most if high is None else high) + 1)
+    orders = [order for count in sizes for order in permutations(values, count)]
+    return either([Text(f"[{','.join(order)}]") for order in orders])
+
+
+def _single(term: Term) -> TypeGuard[Text]:
+    return isinstance(term, Text)
 
 
 def _prefix(layer: Layer) -> list[object]:

@@ -127,7 +127,9 @@ class _Emitter:
                 raise NoRegexError
             case Array():
                 return self.array(term, depth, counted)
-            case Object(members):
+            case Object(members, rest, low, high):
+                if rest or low > 0 or high is not None:
+                    raise NoRegexError
                 return self.object(members, depth, counted)
             case Mapping():
                 return self.mapping(term, depth, counted)
@@ -229,7 +231,7 @@ class _Emitter:
         return f"\\{{{_comma_separated(parts)}\\}}"
 
     def mapping(self, term: Mapping, depth: int, counted: bool) -> str:
-        if term.high == 0 or NEVER in (term.key, term.value):
+        if term.high == 0:
             return literal("{}")
         pair = f"{self.emit(term.key, depth, counted)}:{self.emit(term.value, depth, counted)}"
         if self.counting is not Counting.NONE:

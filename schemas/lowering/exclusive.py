@@ -16,23 +16,31 @@ _COUNTED = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItem
 def disjoint(expander: Expander, written: Conjunction, other: Conjunction, depth: int = 0) -> bool:
     """True when no value written for `written` satisfies `other`; False when that isn't proven.
 
-    Objects are written with declared members only, so `other` is out of reach when it requires
-    a member that `written` doesn't declare.
+    Objects are written with declared members only, unless the schema is read as the standard has
+    it, so `other` is out of reach when it requires a member that `written` doesn't declare.
     """
+    # Fewer layers of the one mean more values; those of the other must all be read.
+    written = tuple(layer for layer in written if not layer.negated)
+    other = tuple(layer for layer in other if not layer.negated)
     listed = expander.values.listed(written)
     if listed is not None:
         return not any(expander.values.satisfies(value, other) for value in listed)
-    shared = types(written, infer=True) & types(other, infer=False)
+    shared = _kinds(types(written, infer=True)) & _kinds(types(other, infer=False))
     listed = expander.values.listed(other)
     if listed is not None and not any(expander.values.satisfies(v, written) for v in listed):
         return True
     return all(_apart(expander, kind, written, other, depth) for kind in shared)
 
 
+def _kinds(names: frozenset[str]) -> set[str]:
+    """The types, every number of one kind."""
+    return {"number" if name == "integer" else name for name in names}
+
+
 def _apart(
     expander: Expander, kind: str, written: Conjunction, other: Conjunction, depth: int
 ) -> bool:
-    if kind in ("integer", "number"):
+    if kind == "number":
         return _ranges_apart(written, other)
     if kind in _COUNTED:
         (low, high), (other_low, other_high) = (
@@ -64,7 +72,7 @@ def _objects_apart(
     ours, theirs = declared(written), declared(other)
     if not ours:
         return False  # written with free keys
-    if any(key not in ours for key in required(other)):
+    if not expander.standard and any(key not in ours for key in required(other)):
         return True
     for key in required(written):
         if closed(other) and key not in theirs:

@@ -42,7 +42,7 @@ def types(layers: Conjunction, *, infer: bool) -> frozenset[str]:
             kind
             for layer in layers
             for kind, keywords in BY_TYPE.items()
-            if any(keyword in keywords for keyword in layer.schema)
+            if not layer.checked and any(keyword in keywords for keyword in layer.schema)
         }
         if said:
             allowed = said
@@ -162,6 +162,7 @@ def declared(layers: Conjunction) -> dict[str, Conjunction]:
 
     Names that are only required come last.
     """
-    names = dict.fromkeys(name for layer in layers for name in _subschemas(layer, "properties"))
-    names.update(dict.fromkeys(required(layers)))
+    writing = tuple(layer for layer in layers if not layer.checked)
+    names = dict.fromkeys(name for layer in writing for name in _subschemas(layer, "properties"))
+    names.update(dict.fromkeys(required(writing)))
     return {name: member(layers, name) for name in names}

@@ -74,3 +74,8 @@ FORMATS["iri"] = FORMATS["uri"]
 FORMATS["iri-reference"] = FORMATS["uri-reference"]
 FORMATS["idn-email"] = FORMATS["email"]
 FORMATS["idn-hostname"] = FORMATS["hostname"]
+
+# Formats of the standard that are no regular languages here. Any other name is an annotation.
+UNSUPPORTED = frozenset({"regex", "uri-template"})
+# The languages that are all of their formats.
+EXACT = frozenset({"date", "ipv4", "uuid"})

@@ -35,7 +35,23 @@ ANNOTATIONS = frozenset(
         "writeOnly",
     }
 )
-IN_PLACE = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+IN_PLACE = frozenset(
+    {
+        "$ref",
+        "allOf",
+        "anyOf",
+        "contains",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "else",
+        "if",
+        "minContains",
+        "not",
+        "oneOf",
+        "then",
+    }
+)
 DEFINITIONS = frozenset({"$defs", "definitions"})
 BY_TYPE: dict[str, frozenset[str]] = {
     "object": frozenset(
@@ -77,22 +93,16 @@ UNSUPPORTED = frozenset(
         "$dynamicRef",
         "$recursiveAnchor",
         "$recursiveRef",
-        "contains",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
         "disallow",
         "divisibleBy",
-        "else",
         "extends",
-        "if",
         "maxContains",
-        "minContains",
-        "not",
         "nullable",
-        "then",
     }
 )
+# Stands at the root, true: the schema is read as the standard has it. Objects that don't say
+# otherwise take undeclared members, and what is unknown, or looks misspelt, is an annotation.
+STANDARD = "x-pagemill-standard"
 BINDING = IN_PLACE | CONSTRAINTS | UNSUPPORTED
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
@@ -100,12 +110,6 @@ _ADVICE = {
     "$anchor": "refer to it by a JSON pointer, e.g. #/$defs/name",
     "$dynamicRef": "use $ref",
     "$recursiveRef": "use $ref",
-    "contains": "drop it, or check it after extraction",
-    "dependencies": "use anyOf over the combinations that you want",
-    "dependentRequired": "use anyOf over the combinations that you want",
-    "dependentSchemas": "use anyOf over the combinations that you want",
-    "if": "use anyOf over the cases",
-    "not": "list what is allowed instead",
     "nullable": 'use "type": [..., "null"]',
 }
 
@@ -124,11 +128,12 @@ def invalid(keyword: str, at: str, what: str) -> SchemaRefused:
     return SchemaRefused(SchemaReason.SCHEMA_INVALID, what, at=f"{at}/{escape(keyword)}")
 
 
-def check_keywords(schema: Mapping[str, Any], at: str) -> None:
+def check_keywords(schema: Mapping[str, Any], at: str, *, standard: bool) -> None:
     """SchemaRefused at the first keyword that is neither understood nor an annotation.
 
-    To the standard, a name outside its vocabularies is an annotation. It is taken for one unless
-    it looks like a misspelt keyword, whose loss would go unnoticed.
+    To the standard, a name outside its vocabularies is an annotation. It is taken for one
+    unless it looks like a misspelt keyword, whose loss would go unnoticed, and the schema doesn't
+    ask for the `standard` reading.
     """
     for keyword in schema:
         # Alone, unevaluated... says what additional... does; beside branches and references it
@@ -140,7 +145,7 @@ def check_keywords(schema: Mapping[str, Any], at: str) -> None:
             continue
         if keyword in UNSUPPORTED:
             raise refuse_keyword(keyword, at)
-        if keyword[:1] in ("_", "@") or keyword.startswith("x-"):
+        if standard or keyword[:1] in ("_", "@") or keyword.startswith("x-"):
             continue
         meant = misspelt(keyword)
         if meant is not None:

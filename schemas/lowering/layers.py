@@ -1,7 +1,8 @@
-"""Schemas as alternatives of conjunctions: `$ref`, `allOf`, `anyOf`, `oneOf` resolved away.
+"""Schemas as alternatives of conjunctions: references, combinations and conditions resolved away.
 
 A conjunction is a tuple of layers, each an object schema of which only the keywords that speak
-of the value itself are read; a value must satisfy all of them. Alternatives are a list of such.
+of the value itself are read; a value must satisfy all of them, and must not satisfy those that
+are negated. Alternatives are a list of such.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from urllib.parse import unquote
 
 from ..errors import SchemaReason, SchemaRefused
 from ..walk import escape
+from .conditions import conditions
 from .exclusive import disjoint
-from .keywords import CONSTRAINTS, check_keywords, invalid, refuse_keyword
+from .keywords import CONSTRAINTS, STANDARD, check_keywords, invalid, refuse_keyword
 from .values import Values
 
 MAX_ALTERNATIVES = 256
@@ -22,13 +24,23 @@ MAX_ALTERNATIVES = 256
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A subschema and its place. Compared by place: one place holds one schema."""
+    """A subschema and its place. Compared by place: one place holds one schema.
+
+    One that is `checked` says which values are valid, but nothing of how values are written: which
+    members an object has and in which order, or which type is meant where none is stated.
+    """
 
     schema: Any
     at: str
+    checked: bool = False
+    negated: bool = False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layer) and other.at == self.at
+        return (
+            isinstance(other, Layer)
+            and other.at == self.at
+            and (other.checked, other.negated) == (self.checked, self.negated)
+        )
 
     def __hash__(self) -> int:
         return hash(self.at)
@@ -37,7 +49,16 @@ class Layer:
         schema = self.schema
         for token in tokens:
             schema = schema[token]
-        return Layer(schema, self.at + "".join(f"/{escape(str(token))}" for token in tokens))
+        at = self.at + "".join(f"/{escape(str(token))}" for token in tokens)
+        return Layer(schema, at, self.checked)
+
+    def said(self, schema: Any, *tokens: str) -> Layer:
+        """What a keyword of this layer says, put as a schema of its own."""
+        at = self.at + "".join(f"/{escape(token)}" for token in tokens)
+        return Layer(schema, at, self.checked)
+
+    def negation(self) -> Layer:
+        return Layer(self.schema, self.at, self.checked, negated=True)
 
 
 Conjunction = tuple[Layer, ...]
@@ -49,10 +70,15 @@ class Expander:
     def __init__(self, root: Any, values: Values) -> None:
         self.root = root
         self.values = values
+        self.standard = isinstance(root, dict) and root.get(STANDARD) is True
 
     def alternatives(self, layers: Conjunction) -> list[Conjunction]:
         """The alternatives of the conjunction of any subschemas; [] when nothing is valid."""
-        return _product(self._expand(layer, frozenset()) for layer in layers)
+        return _product(self.expand(layer) for layer in layers)
+
+    def expand(self, layer: Layer) -> list[Conjunction]:
+        """The alternatives of one subschema."""
+        return self._expand(layer, frozenset())
 
     def _expand(self, layer: Layer, seen: frozenset[str]) -> list[Conjunction]:
         schema, at = layer.schema, layer.at
@@ -67,15 +93,25 @@ class Expander:
                 SchemaReason.SCHEMA_INVALID, "a $ref that leads back to itself", at=at
             )
         seen |= {at}
-        check_keywords(schema, at)
+        check_keywords(schema, at, standard=self.standard)
         factors: list[list[Conjunction]] = []
         if any(keyword in CONSTRAINTS for keyword in schema):
             factors.append([(layer,)])
         if "$ref" in schema:
-            factors.append(self._expand(self.resolve(schema["$ref"], at), seen))
+            target = self.resolve(schema["$ref"], at)
+            factors.append(self._expand(Layer(target.schema, target.at, layer.checked), seen))
         factors += [self._expand(branch, seen) for branch in self._branches(layer, "allOf")]
         if "anyOf" in schema:
             options = [a for b in self._branches(layer, "anyOf") for a in self._expand(b, seen)]
+            factors.append(_distinct(options))
+        for condition in conditions(layer):
+            options = [
+                alternative
+                for parts in condition
+                for alternative in _product(
+                    [(part,)] if part.negated else self._expand(part, seen) for part in parts
+                )
+            ]
             factors.append(_distinct(options))
         expanded = _product(factors)
         if "oneOf" in schema:
@@ -91,23 +127,19 @@ class Expander:
     def _exclusive(
         self, layer: Layer, around: list[Conjunction], seen: frozenset[str]
     ) -> list[Conjunction]:
-        """One branch and no other: only where the branches provably share no value."""
+        """One branch and no other; the others are left out where they provably share no value."""
         branches = [self._expand(branch, seen) for branch in self._branches(layer, "oneOf")]
         if sum(map(len, branches)) * max(len(around), 1) > MAX_ALTERNATIVES:
             raise _too_many(layer.at)
+        negations = [branch.negation() for branch in self._branches(layer, "oneOf")]
         chosen = []
         for index, branch in enumerate(branches):
-            others = [o for k, other in enumerate(branches) if k != index for o in other]
             for own in _product([around, branch]):
-                for other in others:
-                    if not disjoint(self, own, other):
-                        raise refuse_keyword(
-                            "oneOf",
-                            layer.at,
-                            what="branches of oneOf that may share a value",
-                            advice="use anyOf, or tell the branches apart by a required const",
-                        )
-                chosen.append(own)
+                apart = [all(disjoint(self, own, other) for other in others) for others in branches]
+                without = [
+                    negation for k, negation in enumerate(negations) if k != index and not apart[k]
+                ]
+                chosen.append(tuple(dict.fromkeys((*own, *without))))
         return chosen
 
     def resolve(self, reference: Any, at: str) -> Layer:

@@ -7,6 +7,7 @@ boundaries. Lazy quantifiers denote the same language as greedy ones.
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from dataclasses import dataclass
 
@@ -263,6 +264,11 @@ def general_category(name: str) -> CharSet:
     return charset.union(found)
 
 
+def exactly(text: str) -> str:
+    """The pattern that only `text` matches."""
+    return "^" + re.sub(r"[\^$\\.*+?()\[\]{}|/]", r"\\\g<0>", text) + "$"
+
+
 @functools.lru_cache(maxsize=1024)
 def parse(pattern: str) -> Node:
     """Return the tree of the whole texts that `pattern` matches somewhere in.
@@ -329,6 +335,12 @@ def _has_edge(node: Node) -> bool:
     if isinstance(node, Or):
         return any(_has_edge(option) for option in node.options)
     return isinstance(node, Repeat) and _has_edge(node.node)
+
+
+@functools.lru_cache(maxsize=1024)
+def lengths_of(pattern: str) -> tuple[int, int | None]:
+    """`lengths` of a pattern's tree."""
+    return lengths(parse(pattern))
 
 
 def lengths(node: Node) -> tuple[int, int | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import pattern as patterns
 from .charset import ANY, CharSet
 from .facts import counts, each
-from .formats import FORMATS
+from .formats import EXACT, FORMATS, UNSUPPORTED
 from .keywords import invalid, refuse_keyword
 from .terms import NEVER, String, Term, Worded
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from .layers import Conjunction
 
 
-def string(layers: Conjunction) -> Term:
+def string(layers: Conjunction, *, standard: bool) -> Term:
     """The strings that a conjunction allows."""
     low, high = counts(layers, "minLength", "maxLength")
     if high is not None and low > high:
         return NEVER
-    said = _languages(layers)
+    said = _languages(layers, standard=standard)
     if not said:
         return String(ANY, low, high)
     if len(said) == 1:
-        (node,) = said.values()
+        ((text, node),) = said.items()
         repeated = _repeated_character(node)
         if repeated is not None:
             chars, least, most = repeated
             low = max(low, least)
             high = most if high is None else high if most is None else min(high, most)
             return NEVER if high is not None and low > high else String(chars, low, high)
-        least, most = patterns.lengths(node)
+        least, most = patterns.lengths_of(text)
         low = 0 if least >= low else low
         high = None if most is not None and high is not None and most <= high else high
     return Worded(tuple(said), low, high)
 
 
-def _languages(layers: Conjunction) -> dict[str, patterns.Node]:
+def _languages(layers: Conjunction, *, standard: bool) -> dict[str, patterns.Node]:
     """The different languages that patterns and formats name, as patterns and trees."""
     said: dict[str, patterns.Node] = {}
     for value, layer in each(layers, "pattern"):
@@ -46,10 +46,12 @@ def _languages(layers: Conjunction) -> dict[str, patterns.Node]:
         node = parse(value, "pattern", layer.at)
         if node != patterns.Cat((patterns.ANYTHING,)):
             said[value] = node
-    for value, layer in each(layers, "format"):
+    for value, layer in sorted(each(layers, "format"), key=lambda said: said[1].checked):
         if not isinstance(value, str):
             raise invalid("format", layer.at, "needs a string")
         if value not in FORMATS:
+            if standard and value not in UNSUPPORTED:
+                continue
             raise refuse_keyword(
                 "format",
                 layer.at,
@@ -57,6 +59,13 @@ def _languages(layers: Conjunction) -> dict[str, patterns.Node]:
                 advice=f"use a pattern, or one of {', '.join(sorted(FORMATS))}",
             )
         text = f"^(?:{FORMATS[value]})$"
+        if layer.checked and value not in EXACT and text not in said:
+            raise refuse_keyword(
+                "format",
+                layer.at,
+                what="a format that a condition asks for",
+                advice="use a pattern",
+            )
         said[text] = parse(text, "format", layer.at)
     return said
 

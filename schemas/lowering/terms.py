@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from .charset import CharSet
+
+
+def _hash(term: Any) -> int:
+    """The hash of a term, computed once: trees of terms are compared a lot."""
+    known: int | None = term.__dict__.get("_known_hash")
+    if known is None:
+        known = hash((type(term), *term.__dict__.values()))
+        term.__dict__["_known_hash"] = known
+    return known
 
 
 @dataclass(frozen=True)
@@ -17,6 +27,7 @@ class Never:
 class Text:
     """Exactly this JSON text."""
 
+    __hash__ = _hash
     text: str
 
 
@@ -24,6 +35,7 @@ class Text:
 class Number:
     """Numbers whose text a regex matches whole, of these the multiples of each of some factors."""
 
+    __hash__ = _hash
     regex: str
     factors: tuple[Decimal, ...] = ()
 
@@ -32,6 +44,7 @@ class Number:
 class String:
     """Strings of `low` to `high` characters, each out of a set."""
 
+    __hash__ = _hash
     characters: CharSet
     low: int
     high: int | None
@@ -44,6 +57,7 @@ class Worded:
     The patterns are those of `pattern.parse`; lengths that they imply are left out (0 and None).
     """
 
+    __hash__ = _hash
     patterns: tuple[str, ...]
     low: int
     high: int | None
@@ -53,6 +67,7 @@ class Worded:
 class Array:
     """A fixed beginning, then items of one kind; `low` to `high` items in all."""
 
+    __hash__ = _hash
     prefix: tuple[Term, ...]
     item: Term
     low: int
@@ -61,22 +76,40 @@ class Array:
 
 @dataclass(frozen=True)
 class Member:
+    __hash__ = _hash
     key: str
     value: Term
     required: bool
 
 
 @dataclass(frozen=True)
-class Object:
-    """Declared members in their order."""
+class Pair:
+    """A member with a free key."""
 
+    __hash__ = _hash
+    key: Term
+    value: Term
+
+
+@dataclass(frozen=True)
+class Object:
+    """Declared members in their order, then such with free keys; `low` to `high` in all.
+
+    Free keys may be equal to each other, so that they count as one towards `low`.
+    """
+
+    __hash__ = _hash
     members: tuple[Member, ...]
+    rest: tuple[Pair, ...] = ()
+    low: int = 0
+    high: int | None = None
 
 
 @dataclass(frozen=True)
 class Mapping:
     """Free keys with values of one kind; `low` to `high` members."""
 
+    __hash__ = _hash
     key: Term
     value: Term
     low: int
@@ -85,6 +118,7 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Either:
+    __hash__ = _hash
     options: tuple[Term, ...]
 
 
@@ -92,6 +126,7 @@ class Either:
 class Difference:
     """What is in one language and not in the other."""
 
+    __hash__ = _hash
     base: Term
     minus: Term
 

@@ -10,7 +10,7 @@ import jsonschema
 import referencing
 from jsonschema.validators import validator_for
 
-from .keywords import invalid
+from .keywords import IN_PLACE, invalid
 
 if TYPE_CHECKING:
     from .layers import Layer
@@ -28,8 +28,19 @@ class Values:
             root, registry=referencing.Registry(), format_checker=cls.FORMAT_CHECKER
         )
 
+    def is_valid(self, value: Any, layer: Layer) -> bool:
+        return bool(self._validator.evolve(schema=layer.schema).is_valid(value))
+
     def satisfies(self, value: Any, layers: Iterable[Layer]) -> bool:
-        return all(self._validator.evolve(schema=layer.schema).is_valid(value) for layer in layers)
+        """Whether a value is valid under the layers of a conjunction.
+
+        What references, combinations and conditions say is in layers of its own.
+        """
+        for layer in layers:
+            own = {k: v for k, v in layer.schema.items() if k not in IN_PLACE}
+            if not self._validator.evolve(schema=own).is_valid(value):
+                return False
+        return True
 
     def listed(self, layers: Iterable[Layer]) -> list[Any] | None:
         """The values that `enum` and `const` leave; None when neither is there."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from pagemill._core import ByteDfa
 from pagemill.schemas import SchemaReason, SchemaRefused
 from pagemill.schemas.compiler import CompiledSchema, Compiler
@@ -75,7 +76,7 @@ def test_old_files_make_room(
     for age, path in enumerate((young, old)):
         path.write_bytes(b"x" * 2000)
         os.utime(path, (1e9 - age, 1e9 - age))
-    monkeypatch.setattr("pagemill.schemas.compiler.MAX_STORED_BYTES", 3500)
+    monkeypatch.setattr("pagemill.schemas.compiled_store.MAX_FOLDER_BYTES", 3500)
     compiled(compiler, {"type": "null"})
     assert young.exists()
     assert not old.exists()
@@ -83,13 +84,62 @@ def test_old_files_make_room(
 
 
 def test_refusals_are_remembered(compiler: Compiler, tmp_path: Path) -> None:
-    schema = {"properties": {"a": {"not": {}}}}
+    schema = {"properties": {"a": {"maxContains": 2}}}
     first = refusal(compiler, schema)
-    assert (first.reason, first.at) == (SchemaReason.KEYWORD_UNSUPPORTED, "/properties/a/not")
+    assert (first.reason, first.at) == (
+        SchemaReason.KEYWORD_UNSUPPORTED,
+        "/properties/a/maxContains",
+    )
     other = Compiler(tmp_path)
     again = refusal(other, schema)
     assert (str(again), again.at, again.advice) == (str(first), first.at, first.advice)
     assert other._process._child is None
+
+
+def test_outcomes_are_shared_through_redis(
+    compiler: Compiler, tmp_path: Path, redis_client: redis.Redis
+) -> None:
+    compiler.share(redis_client, "ns")
+    refused = {"properties": {"a": {"maxContains": 2}}}
+    first, first_refusal = compiled(compiler, STRING), refusal(compiler, refused)
+    other = Compiler(tmp_path / "elsewhere")
+    other.share(redis_client, "ns")
+    again = compiled(other, STRING)
+    assert (again.table, again.builder, again.compile_ms) == (first.table, first.builder, 0)
+    assert str(refusal(other, refused)) == str(first_refusal)
+    assert other._process._child is None, "no process was needed"
+    assert len(list((tmp_path / "elsewhere").glob("*.pmdf"))) == 2, "nearer for the next time"
+
+
+def test_the_shared_cache_is_bounded(
+    compiler: Compiler, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagemill.schemas.compiled_store.MAX_SHARED", 3)
+    compiler.share(redis_client, "ns")
+    for length in range(1, 6):
+        compiled(compiler, {"type": "string", "maxLength": length})
+    assert len(redis_client.keys("ns:grammar:*")) == redis_client.zcard("ns:grammars") == 3
+    monkeypatch.setattr("pagemill.schemas.compiled_store.MAX_SHARED_BYTES", 10)
+    compiled(compiler, {"type": "string", "maxLength": 50})
+    assert len(redis_client.keys("ns:grammar:*")) == 3
+
+
+def test_damage_and_silence_of_redis_cost_a_compilation(
+    tmp_path: Path, redis_client: redis.Redis
+) -> None:
+    made = Compiler(tmp_path)
+    made.share(redis_client, "ns")
+    table = compiled(made, STRING).table
+    (name,) = redis_client.keys("ns:grammar:*")
+    redis_client.set(name, b"rubbish")
+    other = Compiler(tmp_path / "b")
+    other.share(redis_client, "ns")
+    assert compiled(other, STRING).table == table
+    third = Compiler(tmp_path / "c")
+    third.share(redis.Redis(port=1, socket_connect_timeout=0.2), "ns")
+    assert compiled(third, STRING).table == table
+    for each in (made, other, third):
+        each.close()
 
 
 def test_key_order_makes_another_language(compiler: Compiler) -> None:

@@ -115,6 +115,56 @@ def test_all_that_can_be_written_is_valid(schema: dict[str, Any], seed: int) -> 
         assert validator.is_valid(value), text
 
 
+@st.composite
+def conditional(draw: Any) -> dict[str, Any]:
+    """A schema with conditions beside declared members, items or bounds."""
+    inner = schemas(depth=1)
+    around: dict[str, Any] = draw(
+        st.sampled_from(
+            [
+                {"type": "object", "properties": {key: draw(inner) for key in KEYS[:3]}},
+                {"type": "array", "items": draw(schemas(depth=0)), "maxItems": 4},
+                draw(schemas(depth=0)),
+                {},
+            ]
+        )
+    )
+    if "properties" in around:
+        some = st.lists(st.sampled_from(KEYS), unique=True, min_size=1, max_size=2)
+        inner = st.one_of(
+            inner,
+            some.map(lambda names: {"required": names}),
+            schemas(depth=0).map(lambda schema: {"properties": {"a": schema}}),
+        )
+    kind = draw(st.sampled_from(["oneOf", "not", "if", "contains", "dependent"]))
+    if kind == "oneOf":
+        around["oneOf"] = draw(st.lists(inner, min_size=2, max_size=3))
+    elif kind == "if":
+        around |= {"if": draw(inner), "then": draw(inner), "else": draw(inner)}
+    elif kind == "dependent":
+        around["dependentSchemas"] = {"a": draw(inner)}
+        around["dependentRequired"] = {"b": draw(st.lists(st.sampled_from(KEYS), max_size=2))}
+    else:
+        around[kind] = draw(inner)
+    if draw(st.booleans()):
+        around["x-pagemill-standard"] = True
+    return around
+
+
+@given(conditional(), st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+def test_conditions_let_nothing_invalid_be_written(schema: dict[str, Any], seed: int) -> None:
+    try:
+        dfa = ByteDfa.from_bytes(compile_schema(schema)[0])
+    except SchemaRefused:
+        return
+    validator = jsonschema.Draft202012Validator(schema)
+    draw = random.Random(seed)
+    for _ in range(10):
+        text = random_text(dfa, draw, limit=60)
+        assert validator.is_valid(json.loads(text, parse_float=Decimal)), text
+
+
 def in_order(schema: Any, value: Any) -> Any:
     """The value with members in an order in which some schema of the tree declares them."""
     if isinstance(value, dict):
