@@ -28,6 +28,8 @@ from .reason import Reason, Refused
 
 PREFIX = "PAGEMILL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+# No settings of their own: the file of settings, and a switch of schemas.compiler.
+READ_ELSEWHERE = (CONFIG_VARIABLE, "PAGEMILL_SCHEMA_BUILDER")
 
 
 class Settings(BaseSettings):
@@ -148,7 +150,7 @@ def load_settings(**overrides: Any) -> Settings:
     `overrides` (command-line options) go first; a None among them counts as not given.
     """
     variables = [PREFIX + name.upper() for name in Settings.model_fields]
-    given = [key for key in os.environ if key.startswith(PREFIX) and key != CONFIG_VARIABLE]
+    given = [key for key in os.environ if key.startswith(PREFIX) and key not in READ_ELSEWHERE]
     _refuse_unknown(given, variables, "the environment")
     path = os.environ.get(CONFIG_VARIABLE)
     if path is not None:

@@ -1,4 +1,4 @@
-"""The JSON Schema Test Suite, where PAGEMILL_JSTS names a copy (the folder that holds `tests`).
+"""The JSON Schema Test Suite, where JSON_SCHEMA_TEST_SUITE names a copy (the folder that holds `tests`).
 
 A schema may be refused. Where it compiles, nothing invalid is accepted, and nothing valid refused
 that a record could be: of a stated type, members declared and in order, plain number spelling.
@@ -18,9 +18,9 @@ from pagemill.schemas.compile_worker import compile_schema
 from pagemill.schemas.lowering.facts import types
 from pagemill.schemas.lowering.layers import Layer
 
-SUITE = os.environ.get("PAGEMILL_JSTS", "")
+SUITE = os.environ.get("JSON_SCHEMA_TEST_SUITE", "")
 FILES = sorted(Path(SUITE).glob("tests/draft2020-12/*.json")) if SUITE else []
-pytestmark = pytest.mark.skipif(not FILES, reason="PAGEMILL_JSTS names no test suite")
+pytestmark = pytest.mark.skipif(not FILES, reason="JSON_SCHEMA_TEST_SUITE names no test suite")
 # Their instances live in documents of their own or in annotations of other schemas.
 NOT_OURS = {"vocabulary", "refRemote", "infinite-loop-detection", "unevaluatedProperties"}
 
