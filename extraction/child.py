@@ -21,6 +21,11 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _TAIL_BYTES = 4096
 
 
+def kept_alive(command: Sequence[str]) -> list[str]:
+    """A command line that runs `command` and starts it again when it ends by itself."""
+    return [sys.executable, "-I", "-S", str(_SUPERVISOR), "--restart", "--", *command]
+
+
 class Child:
     """One supervised process with its output in files of a private folder (mode 0700).
 

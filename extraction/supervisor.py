@@ -1,10 +1,14 @@
-"""Keeps one child process alive no longer than its owner.
+"""Keeps one child process: no longer than its owner, or alive until it is told to stop.
 
-`python -I -S supervisor.py --lifeline FD --status FD --grace S --folder DIR -- COMMAND...` starts
-COMMAND in a process group of its own, writes its pid to the status pipe, and ends the whole group
-when SIGTERM arrives, the lifeline closes or the command ends. The lifeline's end means
-that the owner died, and then the private folder goes too. Standard library only, so that it starts
-in milliseconds and without the packages of the owner.
+`python -I -S supervisor.py [OPTIONS] -- COMMAND...` starts COMMAND in a process group of its own
+and ends the whole group when it is told to stop (SIGTERM, SIGINT, SIGHUP are passed on to the
+command) or when the command ends. Standard library only, so that it starts in milliseconds and
+without the packages of the owner.
+
+With an owner: `--lifeline FD` is a pipe whose end means that the owner died; then the private
+`--folder` goes too. The command's pid is written to the pipe `--status`. With `--restart` a command
+that ends by itself is started again, after pauses that double; exit status 0 and 2 (it was used
+wrongly) end the supervisor too.
 """
 
 from __future__ import annotations
@@ -12,14 +16,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import json
 import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 _PR_SET_PDEATHSIG = 1
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+# A command that has run for so long was well: its next end is paused for shortly again.
+_HEALTHY_S = 60.0
+_USAGE = 2
+_INTERRUPTED = 130
 
 
 def _die_with_parent() -> None:
@@ -28,71 +41,137 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _signal_group(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+class Supervisor:
+    """One command under watch. `lifeline` and `status` are -1 where there is no owner."""
 
+    def __init__(
+        self, command: list[str], *, lifeline: int = -1, status: int = -1, grace_s: float = 0.0
+    ) -> None:
+        self._command = command
+        self._lifeline = lifeline
+        self._status = status
+        self._grace_s = grace_s
+        self._signals: list[int] = []
+        self.orphaned = False
+        self._woken, wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._take)
 
-def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
-    if child.poll() is None:
-        # The leader alone is asked first: it knows how to end its own children in order.
-        with contextlib.suppress(ProcessLookupError):
-            child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(grace_s)
-    _signal_group(child.pid, signal.SIGKILL)
-    child.wait()
+    def run(self) -> int:
+        """Run the command once, until it ends, is to stop, or is orphaned; its exit status."""
+        child = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=(self._lifeline,) if self._lifeline >= 0 else (),
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        if self._status >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._status, f"{child.pid}\n".encode())
+            os.close(self._status)
+            self._status = -1
+        while child.poll() is None and not self._stopping():
+            self._wait(None)
+        self._end(child)
+        code = child.returncode
+        return code if code >= 0 else 128 - code
 
+    def run_again(self) -> int:
+        """Run the command again and again until it is to stop; the exit status of the last run."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            started = time.monotonic()
+            code = self.run()
+            seconds = time.monotonic() - started
+            if signal.SIGINT in self._signals:
+                return _INTERRUPTED  # Celery says 1, as if it had failed
+            if self._stopping() or code in (0, _USAGE):
+                return code
+            if seconds >= _HEALTHY_S:
+                pause = _FIRST_PAUSE_S
+            event = {"event": "started_again", "level": "error", "exit_status": code}
+            event |= {"after_s": round(seconds, 1), "pause_s": pause}
+            print(json.dumps(event), file=sys.stderr, flush=True)
+            until = time.monotonic() + pause
+            while not self._stopping() and (left := until - time.monotonic()) > 0:
+                self._wait(left)
+            if self._stopping():
+                return code
+            pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
-def supervise(command: list[str], lifeline: int, status: int, grace_s: float, folder: str) -> int:
-    """Run `command` until it ends, is to stop, or is orphaned; its exit status (128 + signal)."""
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    stopping = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda n, _: stopping.append(n))
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        pass_fds=(lifeline,),
-        start_new_session=True,
-        preexec_fn=_die_with_parent,
-    )
-    with contextlib.suppress(BrokenPipeError):
-        os.write(status, f"{child.pid}\n".encode())
-    os.close(status)
-    orphaned = False
-    while child.poll() is None and not stopping:
-        ready, _, _ = select.select([lifeline, woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-        if lifeline in ready:
-            orphaned = True
-            break
-    _end(child, grace_s)
-    if orphaned:
-        shutil.rmtree(folder, ignore_errors=True)
-    code = child.returncode
-    return code if code >= 0 else 128 - code
+    def _take(self, number: int, frame: object) -> None:
+        # A terminal that is gone means the end; to Celery SIGHUP would mean a restart.
+        self._signals.append(signal.SIGTERM if number == signal.SIGHUP else number)
+
+    def _stopping(self) -> bool:
+        return bool(self._signals) or self.orphaned
+
+    def _wait(self, timeout_s: float | None) -> None:
+        """Wait for a signal, the end of the child or of the owner."""
+        watched = [self._woken] + ([self._lifeline] if self._lifeline >= 0 else [])
+        ready, _, _ = select.select(watched, [], [], timeout_s)
+        if self._woken in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._woken, 4096)
+        self.orphaned = self.orphaned or self._lifeline in ready
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """Pass the signals on, wait (`grace_s`, without one as long as it takes), end the group."""
+        deadline = time.monotonic() + self._grace_s if self._grace_s > 0 else None
+        if self.orphaned:
+            self._signals.append(signal.SIGTERM)
+        passed = 0
+        while child.poll() is None:
+            # The leader alone is asked: it knows how to end its own children in order. A second
+            # signal means something of its own to some commands.
+            for number in self._signals[passed:]:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(number)
+                passed += 1
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            ready, _, _ = select.select([self._woken], [], [], left)
+            if ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._woken, 4096)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        # As the first process of a container it inherits what the group leaves.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="supervisor")
-    parser.add_argument("--lifeline", type=int, required=True)
-    parser.add_argument("--status", type=int, required=True)
-    parser.add_argument("--grace", type=float, required=True)
-    parser.add_argument("--folder", required=True)
+    parser.add_argument("--lifeline", type=int, default=-1)
+    parser.add_argument("--status", type=int, default=-1)
+    parser.add_argument("--grace", type=float, default=0.0, help="seconds; 0: no limit")
+    parser.add_argument("--folder")
+    parser.add_argument("--restart", action="store_true")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
+    supervisor = Supervisor(
+        options.command,
+        lifeline=options.lifeline,
+        status=options.status,
+        grace_s=options.grace,
+    )
     try:
-        return supervise(
-            options.command, options.lifeline, options.status, options.grace, options.folder
-        )
+        code = supervisor.run_again() if options.restart else supervisor.run()
     except OSError as error:
         print(f"{options.command[0]}: {error.strerror}", file=sys.stderr)
         return 127
+    if supervisor.orphaned and options.folder is not None:
+        shutil.rmtree(options.folder, ignore_errors=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kombu.transport import TRANSPORT_ALIASES
 from pagemill.extraction.config import Settings
+
+TRANSPORT = "pagemill"
+TRANSPORT_ALIASES[TRANSPORT] = "pagemill.workers.transport:Transport"
 
 SOFT_TIME_LIMIT_S = 300
 TIME_LIMIT_S = 360
@@ -31,7 +35,9 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         # A unix socket has neither keepalive nor a time to connect.
         del transport["socket_keepalive"], transport["socket_connect_timeout"]
     return {
-        "broker_url": settings.broker_url,
+        # What stands before the + of a URL goes before `broker_transport`.
+        "broker_url": settings.broker_url.replace("redis+socket:", f"{TRANSPORT}+socket:"),
+        "broker_transport": TRANSPORT,
         "result_backend": settings.broker_url,
         "task_serializer": "json",
         "result_serializer": "json",

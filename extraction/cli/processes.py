@@ -64,13 +64,17 @@ def worker(
     engine: EngineEndpoint = None,
     model: Model = None,
 ) -> None:
-    """Run a Celery worker for our queue; further options go to `celery worker`."""
+    """Run a Celery worker for our queue; further options go to `celery worker`.
+
+    A worker that ends by itself is started again; SIGTERM and SIGINT end it in order.
+    """
+    from ..child import kept_alive
     from ..config import load_settings
     from ..stack import worker_command
 
     settings = load_settings(redis_url=redis_url, engine_endpoint=engine, model=model)
     command = [*worker_command(settings, concurrency), *context.args]
-    _become(command, settings.environment())
+    _become(kept_alive(command), settings.environment())
 
 
 def engine(
