@@ -33,6 +33,7 @@ void Plan::clear() {
   ended_ids.clear();
   ended_reasons.clear();
   registered.clear();
+  copied.clear();
 }
 
 void PlainRows::save(Plan& plan) const {

@@ -40,19 +40,18 @@ struct Plan {
   std::vector<int64_t> ended_ids;
   std::vector<int32_t> ended_reasons;
 
-  // The scheduler's own notes on a row, two to a cache line.
+  // The scheduler's own notes on a row, four to a cache line; the arrays above tell the rest.
   struct Row {
     Request* request;
-    int32_t computed_before;
     int32_t registered_before;
-    int32_t num_tokens;
-    BlockId copied;  // the shared block whose copy took its place, held until the step is over
     uint16_t epoch;
-    uint16_t added_blocks;
-    bool announced;       // a fork's first row: its slot is among started_slots
-    bool admitted;        // it left the waiting queue in this plan
+    uint16_t added_blocks : 13;
+    uint16_t copied : 1;     // a shared block was copied: see `copied` of the plan
+    uint16_t announced : 1;  // a fork's first row: its slot is among started_slots
+    uint16_t admitted : 1;   // it left the waiting queue in this plan
   };
   std::vector<Row> rows;
+  std::vector<BlockId> copied;  // by row: the blocks that were copied, held until the step is over
   std::vector<BlockId> registered;  // blocks that entered the prefix index with this plan
   bool outstanding = false;
 
@@ -75,12 +74,13 @@ class PlainRows {
         num_tokens_(plan.num_tokens),
         first_(plan.num_rows) {}
 
-  void add(const Plan::Row& row, int32_t slot, int32_t token, int32_t cache_slot) {
+  void add(const Plan::Row& row, int32_t slot, int32_t token, int32_t position,
+           int32_t cache_slot) {
     rows_[num_rows_] = row;
     slots_[num_rows_] = slot;
-    context_lens_[num_rows_] = row.computed_before + 1;
+    context_lens_[num_rows_] = position + 1;
     token_ids_[num_tokens_] = token;
-    positions_[num_tokens_] = row.computed_before;
+    positions_[num_tokens_] = position;
     slot_mapping_[num_tokens_] = cache_slot;
     query_start_[++num_rows_] = ++num_tokens_;
   }

@@ -169,10 +169,13 @@ class Scheduler {
   // scheduler_commit.cc: applying and undoing.
   void check_outcome(const Plan& plan, std::span<const int32_t> tokens,
                      std::span<const int32_t> counts, std::span<const uint8_t> ends) const;
-  bool apply_token(const Plan::Row& row, int32_t token, PlainOutcome& outcome);  // false: see apply()
+  // Both: `context_len` is what the row's K/V reached, drafts left out.
+  bool apply_token(Request& request, int32_t context_len, int32_t token,
+                   PlainOutcome& outcome);  // false: see apply()
   void settle_tokens();  // those of unsettled_
-  void apply(const Plan::Row& row, int32_t passes, std::span<const int32_t> tokens, bool ends);
-  void undo(Plan::Row& row, int32_t passes, bool sampled);
+  void apply(Request& request, int32_t context_len, int32_t passes,
+             std::span<const int32_t> tokens, bool ends);
+  void undo(Plan& plan, int32_t at);
   // A request ends before its time, waiting or running.
   void end(Request& request, std::vector<int32_t>& ended_slots);
   void end_running(Request& request);

@@ -52,8 +52,7 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
   set_prefilling(request, true);
 
   join_running(request);
-  Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, cached, num_hits, tokens, kNoBlock, request.epoch, 0, false, true};
+  plan.rows[plan.num_rows] = {&request, num_hits, request.epoch, 0, false, false, true};
   emit(plan, request, tokens, 0, 1);
   // At once: the next to start may share what this one computes.
   register_blocks(request, &plan.registered);

@@ -62,6 +62,7 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
 
   const int32_t* token = tokens.data();
   size_t sampled_at = 0;
+  size_t copied_at = 0;
   bool any_ended = false;
   PlainOutcome plain(outcome_);
   for (int32_t i = 0; i < plan.num_rows; ++i) {
@@ -69,7 +70,7 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
     Request& request = *row.request;
     prefetch(plan, i);
     --request.in_flight;
-    if (row.copied != kNoBlock) drop_block(row.copied);
+    if (row.copied) drop_block(plan.copied[copied_at++]);
     if (plan.sampled[i]) {
       const int32_t count = counts[sampled_at];
       const bool ends_here = ends[sampled_at] != 0;
@@ -77,9 +78,10 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
       if (request.state != RequestState::kRunning || request.epoch != row.epoch) {
         counters_.tokens_discarded += count;
       } else if (plan.passes[i] != 1 || count != 1 || ends_here ||
-                 !apply_token(row, *token, plain)) {
+                 !apply_token(request, plan.context_lens[i], *token, plain)) {
         plain.save(outcome_);
-        apply(row, plan.passes[i], {token, static_cast<size_t>(count)}, ends_here);
+        apply(request, plan.context_lens[i] - plan.num_drafts[i], plan.passes[i],
+              {token, static_cast<size_t>(count)}, ends_here);
         plain = PlainOutcome(outcome_);
         any_ended |= request.state == RequestState::kEnded;
         if (request.next_hash_at <= request.known) unsettled_.push_back(&request);
@@ -128,10 +130,9 @@ void Scheduler::settle_tokens() {
 
 // The usual outcome: a row without drafts brought one token, and the request goes on. The same as
 // apply(), in a fraction of the time; false, and nothing happens, when it isn't so.
-inline bool Scheduler::apply_token(const Plan::Row& row, int32_t token, PlainOutcome& outcome) {
-  Request& request = *row.request;
-  const bool assumed = row.computed_before + row.num_tokens == request.known;
-  if (!assumed || request.uncertain || request.known + 1 == request.limit ||
+inline bool Scheduler::apply_token(Request& request, int32_t context_len, int32_t token,
+                                   PlainOutcome& outcome) {
+  if (context_len != request.known || request.uncertain || request.known + 1 == request.limit ||
       request.is_stop(token)) {
     return false;
   }
@@ -142,9 +143,8 @@ inline bool Scheduler::apply_token(const Plan::Row& row, int32_t token, PlainOut
   return true;
 }
 
-void Scheduler::apply(const Plan::Row& row, int32_t passes, std::span<const int32_t> tokens,
-                      bool ends) {
-  Request& request = *row.request;
+void Scheduler::apply(Request& request, int32_t context_len, int32_t passes,
+                      std::span<const int32_t> tokens, bool ends) {
   request.pending -= passes;
   request.uncertain = false;
 
@@ -165,7 +165,7 @@ void Scheduler::apply(const Plan::Row& row, int32_t passes, std::span<const int3
   if (passes == 1 && taken > 1) counters_.drafts_accepted += static_cast<int64_t>(taken) - 1;
 
   // K/V exist for all known tokens but the last; the plan assumed that every pass brings one.
-  const int32_t assumed = row.computed_before + row.num_tokens + passes - 1;
+  const int32_t assumed = context_len + passes - 1;
   if (finish != Finish::kNone) {
     ++(finish == Finish::kStop ? counters_.finished_stop : counters_.finished_length);
     request.computed = request.known - 1;
@@ -203,7 +203,7 @@ void Scheduler::abandon(Plan& plan) {
   pending_ended_slots_.insert(pending_ended_slots_.begin(), plan.ended_slots.begin(),
                               plan.ended_slots.end());
   for (int32_t i = plan.num_rows - 1; i >= 0; --i) {
-    undo(plan.rows[i], plan.passes[i], plan.sampled[i] != 0);
+    undo(plan, i);
   }
   for (Request* request : retiring_) retire(*request, pending_ended_slots_);
   retiring_.clear();
@@ -211,25 +211,28 @@ void Scheduler::abandon(Plan& plan) {
   --num_outstanding_;
 }
 
-void Scheduler::undo(Plan::Row& row, int32_t passes, bool sampled) {
+void Scheduler::undo(Plan& plan, int32_t at) {
+  const Plan::Row& row = plan.rows[at];
   Request& request = *row.request;
+  const int32_t computed_before = plan.positions[plan.query_start[at]];
   --request.in_flight;
   const bool current = request.epoch == row.epoch && request.state == RequestState::kRunning;
   for (int32_t i = 0; i < row.added_blocks; ++i) pop_block(request);
-  if (row.copied != kNoBlock) {
-    // The row's hold on the shared block becomes the request's again.
-    BlockId& copy = request.blocks[row.computed_before / config_.block_size];
+  if (row.copied) {
+    // The plan's hold on the shared block becomes the request's again.
+    BlockId& copy = request.blocks[computed_before / config_.block_size];
     drop_block(copy);
-    copy = row.copied;
+    copy = plan.copied.back();
+    plan.copied.pop_back();
     request.tail_base = request.blocks.back() * config_.block_size;
     request.shared_tail = request.stale_table = true;
   }
   if (row.announced) request.untold = true;
   if (request.epoch == row.epoch) {
-    request.computed = row.computed_before;
+    request.computed = computed_before;
     request.registered = row.registered_before;
-    if (sampled) {
-      request.pending -= passes;
+    if (plan.sampled[at] != 0) {
+      request.pending -= plan.passes[at];
       request.uncertain = false;
     }
   }

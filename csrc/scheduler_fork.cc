@@ -98,7 +98,7 @@ bool Scheduler::must_copy(const Plan& plan, const Request& request) const {
   int32_t owners = pool_.count(block);
   // A copy made by a step that isn't over holds the block only to undo itself.
   const auto discount = [&](const Plan& p) {
-    for (int32_t i = 0; i < p.num_rows; ++i) owners -= p.rows[i].copied == block;
+    owners -= static_cast<int32_t>(std::count(p.copied.begin(), p.copied.end(), block));
   };
   for (size_t i = 0; i < num_outstanding_; ++i) {
     discount(*plans_[(first_plan_ + i) % plans_.size()]);

@@ -77,9 +77,7 @@ std::string Scheduler::check_integrity() const {
     const Plan& plan = *plans_[(first_plan_ + i) % plans_.size()];
     if (!plan.outstanding) return "an outstanding plan isn't marked";
     rows += plan.num_rows;
-    for (int32_t row = 0; row < plan.num_rows; ++row) {
-      if (plan.rows[row].copied != kNoBlock) ++owners[plan.rows[row].copied];
-    }
+    for (const BlockId block : plan.copied) ++owners[block];
   }
   if (rows != in_flight) return "rows in flight don't add up";
   for (const int32_t slot : free_slots_) ++holders[slot];

@@ -130,8 +130,8 @@ inline bool Scheduler::place_token(Plan& plan, PlainRows& rows, Request& request
     append_block(plan, request, take_block());
     offset = 0;
   }
-  rows.add({&request, position, request.registered, 1, kNoBlock, request.epoch, grows, false, false},
-           request.slot, position < request.known ? request.last_token : -1,
+  rows.add({&request, request.registered, request.epoch, grows, false, false, false}, request.slot,
+           position < request.known ? request.last_token : -1, position,
            request.tail_base + offset);
   request.computed = position + 1;
   ++request.in_flight;
@@ -208,10 +208,11 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   drafts = std::min(drafts, spare);
   passes = std::min(passes, spare + 1);
 
-  Plan::Row& row = plan.rows[plan.num_rows];
-  row = {&request, request.computed, request.registered,           tokens,
-         copied,   request.epoch,    static_cast<uint16_t>(added), request.untold,
-         false};
+  if (copied != kNoBlock) plan.copied.push_back(copied);
+  plan.rows[plan.num_rows] = {&request,           request.registered,
+                              request.epoch,      static_cast<uint16_t>(added),
+                              copied != kNoBlock, request.untold,
+                              false};
   if (request.untold || request.stale_table) retell(plan, request);
   emit(plan, request, tokens, drafts, passes);
   if (has_full_blocks(request)) full_.push_back(&request);
