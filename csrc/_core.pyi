@@ -385,12 +385,34 @@ class GrammarRows:
         out: _I32,
         starts: _I32 = ...,
         drafts: _I32 = ...,
+        settled: bool = False,
     ) -> None:
         """The best legal token at each position; `logits` points to float32 [n, stride].
 
         Positions as in `fill_bitmask`. Rows without a grammar take the plain argmax; among equals
-        the lowest id wins; -1 where no id is legal. Releases the GIL.
+        the lowest id wins; -1 where no id is legal. `settled`: positions whose `out` isn't -1 keep
+        it and have no row of logits. Releases the GIL.
         """
+    def masked_sample(
+        self,
+        logits: int,
+        stride: int,
+        slots: _I32,
+        out: _I32,
+        starts: _I32,
+        drafts: _I32,
+        *,
+        temperature: NDArray[np.float32],
+        top_p: NDArray[np.float32],
+        uniforms: NDArray[np.float64],
+    ) -> None:
+        """As `masked_argmax`, but each position's token is drawn from its legal ones.
+
+        temperature (above 0), top_p (up to 1) and uniforms (in [0, 1)): one a position. The same
+        draws as `engine.sampling.sample`, but for sums that round to the other side.
+        """
+    def find_settled(self, slots: _I32, out: _I32, starts: _I32 = ..., drafts: _I32 = ...) -> None:
+        """The token of each position whose mask leaves but one, else -1; see `masked_argmax`."""
     def accept(self, slots: _I32, starts: _I32, drafts: _I32, chosen: _I32, counts: _I32) -> None:
         """Write how many of the ids `chosen` at a slot's positions stand, one count a slot.
 

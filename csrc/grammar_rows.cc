@@ -1,77 +1,12 @@
 #include "grammar_rows.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
 
 namespace pagemill {
-namespace {
-
-// Keeps the best id seen; NaN never wins, so a row of NaN yields its first legal id.
-struct Best {
-  int32_t id = -1;
-  float value = -std::numeric_limits<float>::infinity();
-
-  void offer(int32_t candidate, float logit) {
-    if (id < 0 || logit > value) {
-      // A leading NaN must not block the numbers after it.
-      value = logit == logit ? logit : -std::numeric_limits<float>::infinity();
-      id = candidate;
-    }
-  }
-};
-
-constexpr int32_t kBlock = 32;
-
-// The largest number of a block, NaN aside. A loop that vectorises.
-float block_max(const float* logits) {
-  std::array<float, 8> lanes;
-  lanes.fill(-std::numeric_limits<float>::infinity());
-  for (int32_t i = 0; i < kBlock; i += 8) {
-    for (int32_t k = 0; k < 8; ++k) lanes[k] = logits[i + k] > lanes[k] ? logits[i + k] : lanes[k];
-  }
-  return *std::max_element(lanes.begin(), lanes.end());
-}
-
-int32_t argmax_ids(const float* logits, std::span<const int32_t> ids) {
-  Best best;
-  for (const int32_t id : ids) best.offer(id, logits[id]);
-  return best.id;
-}
-
-// `row` has a bit for each id; ids at or above `count` have no logit and no bit.
-int32_t argmax_bits(const float* logits, std::span<const int32_t> row, int32_t count) {
-  Best best;
-  for (size_t i = 0; i < row.size(); ++i) {
-    uint32_t word = static_cast<uint32_t>(row[i]);
-    if (word == 0) continue;
-    const int32_t base = static_cast<int32_t>(i) * kBlock;
-    // Few blocks hold a new best; the others are passed by without a look at their bits.
-    if (best.id >= 0 && base + kBlock <= count && block_max(logits + base) <= best.value) continue;
-    for (; word != 0; word &= word - 1) {
-      const int32_t id = base + std::countr_zero(word);
-      best.offer(id, logits[id]);
-    }
-  }
-  return best.id;
-}
-
-int32_t argmax_all(const float* logits, int32_t count) {
-  Best best;
-  for (int32_t base = 0; base < count; base += kBlock) {
-    const int32_t end = std::min(base + kBlock, count);
-    if (best.id >= 0 && end - base == kBlock && block_max(logits + base) <= best.value) continue;
-    for (int32_t id = base; id < end; ++id) best.offer(id, logits[id]);
-  }
-  return best.id;
-}
-
-}  // namespace
 
 GrammarRows::GrammarRows(int32_t num_slots, int32_t vocab_size)
     : vocab_size_(vocab_size), num_words_((vocab_size + 31) / 32) {
@@ -159,22 +94,6 @@ size_t GrammarRows::check(std::span<const int32_t> slots, const Drafts& drafts) 
   return slots.size() + drafts.tokens.size();
 }
 
-template <typename Use>
-void GrammarRows::at_positions(std::span<const int32_t> slots, const Drafts& drafts,
-                               Use use) const {
-  size_t position = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const Slot& slot = slots_[slots[i]];
-    RowState state = slot.state;
-    use(position++, slot, state, true);
-    if (drafts.starts.empty()) continue;
-    for (int32_t k = drafts.starts[i]; k < drafts.starts[i + 1]; ++k) {
-      if (slot.grammar != nullptr) slot.grammar->advance(state, drafts.tokens[k]);
-      use(position++, slot, state, false);
-    }
-  }
-}
-
 void GrammarRows::fill_bitmask(std::span<const int32_t> slots, const Drafts& drafts,
                                std::span<int32_t> out, bool ordinary) {
   if (out.size() != check(slots, drafts) * static_cast<size_t>(num_words_)) {
@@ -199,41 +118,6 @@ void GrammarRows::fill_bitmask(std::span<const int32_t> slots, const Drafts& dra
     if (narrow) {
       slot.closing.narrow(state, target.first(slot.grammar->trie().num_words()), narrow_);
     }
-  });
-}
-
-void GrammarRows::masked_argmax(const float* logits, int64_t stride,
-                                std::span<const int32_t> slots, const Drafts& drafts,
-                                std::span<int32_t> out) {
-  if (logits == nullptr) throw std::invalid_argument("no logits");
-  if (stride < vocab_size_) {
-    throw std::invalid_argument("logits of " + std::to_string(stride) + " ids, not " +
-                                std::to_string(vocab_size_));
-  }
-  if (out.size() != check(slots, drafts)) throw std::invalid_argument("one result a position");
-  size_t row_at = 0;  // of the latest first position
-  at_positions(slots, drafts, [&](size_t i, const Slot& slot, const RowState& state, bool first) {
-    const size_t of_row = first ? row_at++ : row_at - 1;
-    const float* row_logits = logits + static_cast<int64_t>(i) * stride;
-    if (slot.grammar == nullptr) {
-      out[i] = argmax_all(row_logits, vocab_size_);
-      return;
-    }
-    using Split = Grammar::Split;
-    slot.grammar->with_mask(state, Split::kOwn, [&](std::span<const int32_t> row, int32_t popcount,
-                                                    std::span<const int32_t> ids) {
-      out[i] = popcount <= MaskPool::kSparseLimit ? argmax_ids(row_logits, ids)
-                                                  : argmax_bits(row_logits, row, vocab_size_);
-    });
-    if (!first || out[i] < 0 || !slot.closing.narrows(state)) return;
-    note_best(slots[of_row], out[i]);
-    std::vector<int32_t> narrowed;
-    slot.grammar->with_mask(state, Split::kAny, [&](std::span<const int32_t> row, int32_t,
-                                                    std::span<const int32_t>) {
-      narrowed.assign(row.begin(), row.end());
-    });
-    slot.closing.narrow(state, narrowed, narrow_);
-    out[i] = argmax_bits(row_logits, narrowed, vocab_size_);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "grammar.h"
 #include "row_closing.h"
 #include "row_state.h"
+#include "sample.h"
 
 namespace pagemill {
 
@@ -62,10 +63,19 @@ class GrammarRows {
   void fill_bitmask(std::span<const int32_t> slots, const Drafts& drafts, std::span<int32_t> out,
                     bool ordinary = false);
 
+  // out[i] = the id of position i if its mask leaves but one, so that no logits are needed; else
+  // -1. What closing narrows counts as open.
+  void find_settled(std::span<const int32_t> slots, const Drafts& drafts, std::span<int32_t> out);
+
   // out[i] = the legal id with the largest logit of position i, the lowest such id among equals;
-  // -1 when no id is legal. logits: [positions, stride], at least vocab_size wide.
+  // -1 when no id is legal. logits: [positions, stride], at least vocab_size wide. `settled`:
+  // positions whose out[i] isn't -1 keep it, and have no row of logits.
   void masked_argmax(const float* logits, int64_t stride, std::span<const int32_t> slots,
-                     const Drafts& drafts, std::span<int32_t> out);
+                     const Drafts& drafts, std::span<int32_t> out, bool settled = false);
+
+  // As masked_argmax, but each position's id is drawn from its legal ones as `draws` says.
+  void masked_sample(const float* logits, int64_t stride, std::span<const int32_t> slots,
+                     const Drafts& drafts, std::span<const Draw> draws, std::span<int32_t> out);
 
   // counts[i] = how many of the ids chosen at the positions of slots[i] stand: each up to the
   // first that isn't the draft, that leaves only the end, or after which closing narrows the
@@ -94,11 +104,28 @@ class GrammarRows {
   template <typename Use>
   void at_positions(std::span<const int32_t> slots, const Drafts& drafts, Use use) const;
   const Slot& constrained(int32_t slot) const;
+  void check_logits(const float* logits, int64_t stride) const;
 
   int32_t vocab_size_;
   int32_t num_words_;
   std::vector<Slot> slots_;
   std::vector<int32_t> narrow_;  // a mask being narrowed
 };
+
+template <typename Use>
+void GrammarRows::at_positions(std::span<const int32_t> slots, const Drafts& drafts,
+                               Use use) const {
+  size_t position = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots_[slots[i]];
+    RowState state = slot.state;
+    use(position++, slot, state, true);
+    if (drafts.starts.empty()) continue;
+    for (int32_t k = drafts.starts[i]; k < drafts.starts[i + 1]; ++k) {
+      if (slot.grammar != nullptr) slot.grammar->advance(state, drafts.tokens[k]);
+      use(position++, slot, state, false);
+    }
+  }
+}
 
 }  // namespace pagemill

@@ -213,16 +213,51 @@ void bind_grammar_rows(py::module_& m) {
       .def(
           "masked_argmax",
           [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,
-             Array<int32_t>& out, const Array<int32_t>& starts, const Array<int32_t>& drafts) {
+             Array<int32_t> out, const Array<int32_t>& starts, const Array<int32_t>& drafts,
+             bool settled) {
             const auto from = read(slots);
             const auto to = write(out);
             const GrammarRows::Drafts ahead{read(starts), read(drafts)};
             const py::gil_scoped_release unlocked;
-            self.masked_argmax(reinterpret_cast<const float*>(logits), stride, from, ahead, to);
+            self.masked_argmax(reinterpret_cast<const float*>(logits), stride, from, ahead, to,
+                               settled);
           },
           py::arg("logits"), py::arg("stride"), py::arg("slots").noconvert(),
           py::arg("out").noconvert(), py::arg("starts").noconvert() = none,
-          py::arg("drafts").noconvert() = none)
+          py::arg("drafts").noconvert() = none, py::arg("settled") = false)
+      .def(
+          "masked_sample",
+          [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,
+             Array<int32_t> out, const Array<int32_t>& starts, const Array<int32_t>& drafts,
+             const Array<float>& temperature, const Array<float>& top_p,
+             const Array<double>& uniforms) {
+            const auto n = out.size();
+            if (temperature.size() != n || top_p.size() != n || uniforms.size() != n) {
+              throw py::value_error("one temperature, top_p and uniform a position");
+            }
+            std::vector<Draw> draws;
+            for (py::ssize_t i = 0; i < n; ++i) {
+              draws.push_back({temperature.data()[i], top_p.data()[i], uniforms.data()[i]});
+            }
+            const auto from = read(slots);
+            const auto to = write(out);
+            const GrammarRows::Drafts ahead{read(starts), read(drafts)};
+            const py::gil_scoped_release unlocked;
+            self.masked_sample(reinterpret_cast<const float*>(logits), stride, from, ahead, draws,
+                               to);
+          },
+          py::arg("logits"), py::arg("stride"), py::arg("slots").noconvert(),
+          py::arg("out").noconvert(), py::arg("starts").noconvert(),
+          py::arg("drafts").noconvert(), py::kw_only(), py::arg("temperature").noconvert(),
+          py::arg("top_p").noconvert(), py::arg("uniforms").noconvert())
+      .def(
+          "find_settled",
+          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t> out,
+             const Array<int32_t>& starts, const Array<int32_t>& drafts) {
+            self.find_settled(read(slots), {read(starts), read(drafts)}, write(out));
+          },
+          py::arg("slots").noconvert(), py::arg("out").noconvert(),
+          py::arg("starts").noconvert() = none, py::arg("drafts").noconvert() = none)
       .def(
           "accept",
           [](const GrammarRows& self, const Array<int32_t>& slots, const Array<int32_t>& starts,

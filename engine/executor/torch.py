@@ -20,8 +20,8 @@ _I32 = NDArray[np.int32]
 class TorchExecutor(Executor):
     """A decoder and its paged KV cache.
 
-    Greedy rows on the CPU take the best legal token in C++ (`GrammarRows.masked_argmax`); on
-    other devices masks travel as packed bits and are applied there.
+    On the CPU the best legal token is found, or one is drawn, in C++ (`GrammarRows.masked_argmax`,
+    `masked_sample`); on other devices masks travel as packed bits and are applied there.
     """
 
     native_attention = False
@@ -50,13 +50,15 @@ class TorchExecutor(Executor):
                 self.batch.block_tables,
             )
         )
+        slots, drafts = rows.sampling_slots(), rows.drafts()
+        settled = self._settled(slots, drafts)
         logits = self._decoder(
             self._tensor(rows.token_ids),
             self._tensor(rows.positions),
             self._attention,
-            self._tensor(rows.positions_to_choose()),
+            self._tensor(np.ascontiguousarray(rows.positions_to_choose()[settled < 0])),
         )
-        return self._choose(logits, rows.sampling_slots(), rows.drafts())
+        return self._choose(logits, slots, drafts, settled)
 
     @torch.inference_mode()
     def copy_blocks(self, sources: _I32, targets: _I32) -> None:
@@ -69,10 +71,17 @@ class TorchExecutor(Executor):
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
 
-    def _choose(self, logits: Tensor, slots: _I32, drafts: Drafts) -> _I32:
-        """One token a position; logits [positions, vocab]."""
-        tokens = np.empty(len(logits), dtype=np.int32)
-        if not len(slots):
+    def _settled(self, slots: _I32, drafts: Drafts) -> _I32:
+        """The token of each position that needs no logits, else -1."""
+        settled = np.full(len(slots) + len(drafts.tokens), -1, dtype=np.int32)
+        if self._on_cpu and len(slots) and not (self.batch.temperature[slots] > 0).any():
+            self.batch.grammar_rows.find_settled(slots, settled, drafts.starts, drafts.tokens)
+        return settled
+
+    def _choose(self, logits: Tensor, slots: _I32, drafts: Drafts, settled: _I32) -> _I32:
+        """One token a position; logits [positions that aren't settled, vocab]."""
+        tokens = settled
+        if not len(logits):
             return tokens
         drawn = self.batch.temperature[slots] > 0
         if not drawn.any():
@@ -82,7 +91,7 @@ class TorchExecutor(Executor):
         for rows, choose in ((~drawn, self._choose_best), (drawn, self._draw)):
             places = np.flatnonzero(rows[owners])
             if len(places):
-                chosen = np.empty(len(places), dtype=np.int32)
+                chosen = np.full(len(places), -1, dtype=np.int32)
                 part = np.ascontiguousarray(slots[rows])
                 choose(logits[self._tensor(places)], part, drafts.take(rows), chosen)
                 tokens[places] = chosen
@@ -92,7 +101,13 @@ class TorchExecutor(Executor):
         if self._on_cpu:
             logits = logits.contiguous()
             self.batch.grammar_rows.masked_argmax(
-                logits.data_ptr(), logits.stride(0), slots, out, drafts.starts, drafts.tokens
+                logits.data_ptr(),
+                logits.stride(0),
+                slots,
+                out,
+                drafts.starts,
+                drafts.tokens,
+                settled=True,
             )
         else:
             best = self._masked(logits, slots, drafts).argmax(dim=-1)
@@ -100,6 +115,20 @@ class TorchExecutor(Executor):
 
     def _draw(self, logits: Tensor, slots: _I32, drafts: Drafts, out: _I32) -> None:
         owners = slots[drafts.owners()]
+        if self._on_cpu:
+            logits = logits.contiguous()
+            self.batch.grammar_rows.masked_sample(
+                logits.data_ptr(),
+                logits.stride(0),
+                slots,
+                out,
+                drafts.starts,
+                drafts.tokens,
+                temperature=self.batch.temperature[owners],
+                top_p=self.batch.top_p[owners],
+                uniforms=self.batch.uniforms(owners, drafts.places()),
+            )
+            return
         ids = sample(
             self._masked(logits, slots, drafts),
             self._tensor(self.batch.temperature[owners]),

@@ -134,3 +134,64 @@ def test_seeds_fix_a_request_alone_in_a_batch_and_preempted(
     assert json.loads(bytes(alone["bound"]))["n"] in (1, 23, 456)
     assert tokens(make_core(), requests(seed=2)) != alone
     assert tokens(make_core(seed=9), requests(seed=1)) != alone
+
+
+@given(
+    st.integers(1, 400), st.floats(0.05, 4), st.sampled_from([0.1, 0.5, 0.9, 0.999, 1.0]),
+    st.integers(0, 2**32), st.booleans(),
+)  # fmt: skip
+def test_the_core_draws_what_torch_draws(
+    width: int, temperature: float, top_p: float, seed: int, level: bool
+) -> None:
+    """Rows without a grammar; grammars' masks are tested with the rows."""
+    from pagemill._core import GrammarRows
+
+    rng = np.random.default_rng(seed)
+    count = 40
+    logits = rng.normal(0, 3, (count, width)).astype(np.float32)
+    if level:
+        logits = np.round(logits)  # many equal ones: the lower id goes first
+    draws = (rng.random(count) * 0.999).astype(np.float64)
+    heat = np.full(count, temperature, dtype=np.float32)
+    share = np.full(count, top_p, dtype=np.float32)
+    rows = GrammarRows(count, width)
+    out = np.empty(count, dtype=np.int32)
+    starts = np.zeros(count + 1, dtype=np.int32)
+    slots = np.arange(count, dtype=np.int32)
+    rows.masked_sample(
+        logits.ctypes.data, width, slots, out, starts, np.zeros(0, np.int32),
+        temperature=heat, top_p=share, uniforms=draws,
+    )  # fmt: skip
+    expected = sample(
+        torch.from_numpy(logits),
+        torch.from_numpy(heat),
+        torch.from_numpy(share),
+        torch.from_numpy(draws),
+    )
+    different = np.flatnonzero(out != expected.numpy())
+    for row in different:  # only where a uniform meets a step of the distribution function
+        near = [
+            sample(
+                torch.from_numpy(logits[row : row + 1]),
+                torch.from_numpy(heat[row : row + 1]),
+                torch.from_numpy(share[row : row + 1]),
+                torch.tensor([min(max(draws[row] + shift, 0.0), 0.9999999)]),
+            ).item()
+            for shift in (-1e-6, 1e-6)
+        ]
+        assert out[row] in near
+
+
+def test_draws_are_checked() -> None:
+    from pagemill._core import GrammarRows
+
+    rows = GrammarRows(1, 4)
+    logits = np.zeros((1, 4), dtype=np.float32)
+    one = np.zeros(1, dtype=np.int32)
+    for temperature, top_p, uniform in ((0, 1, 0.5), (1, 0, 0.5), (1, 1.5, 0.5), (1, 1, 1.0)):
+        with pytest.raises(ValueError, match="temperature above 0"):
+            rows.masked_sample(
+                logits.ctypes.data, 4, one, one.copy(), np.zeros(2, np.int32), one[:0],
+                temperature=np.float32([temperature]), top_p=np.float32([top_p]),
+                uniforms=np.float64([uniform]),
+            )  # fmt: skip

@@ -230,8 +230,11 @@ def test_every_budget_gives_a_valid_record(name: str, loops: bool) -> None:
 
 @pytest.mark.model
 @pytest.mark.slow
+@pytest.mark.parametrize("canonical", [False, True])
 @pytest.mark.parametrize("name", schemas.library.names())
-def test_every_budget_of_the_default_model_s_vocabulary(name: str, model_files: Any) -> None:
+def test_every_budget_of_the_default_model_s_vocabulary(
+    name: str, canonical: bool, model_files: Any
+) -> None:
     from pagemill.engine.tokenizer import Tokenizer
     from pagemill.engine.vocabulary import Vocabulary
 
@@ -240,7 +243,12 @@ def test_every_budget_of_the_default_model_s_vocabulary(name: str, model_files: 
     tokens = [
         b"" if token in vocabulary.eos_ids else text for token, text in enumerate(vocabulary.tokens)
     ]
-    grammar = grammar_of(schema, tokens, list(vocabulary.eos_ids))
+    assert vocabulary.byte_pairs is not None
+    grammar = Grammar(
+        ByteDfa.from_bytes(compile_schema(schema)[0]),
+        TokenTrie(tokens, list(vocabulary.eos_ids)),
+        vocabulary.byte_pairs.encoder() if canonical else None,
+    )
     budgets = list(range(grammar.min_tokens, 301))
     sweep(grammar, schema, tokens, budgets, loops=False)
 

@@ -16,6 +16,7 @@ from pagemill.engine.byte_pairs import BytePairs
 from pagemill.engine.tokenizer import _byte_alphabet
 from pagemill.schemas.compile_worker import compile_schema
 
+from .closing_rows import by_byte, decode
 from .test_bpe import train
 
 SCHEMA = {
@@ -138,3 +139,52 @@ def test_a_vocabulary_that_cannot_say_a_run_forces_nothing() -> None:
     grammar = _core.Grammar(dfa, trie, encoder)
     assert grammar.only_token(dfa.start) == -1
     assert grammar.mask(dfa.start).any()
+
+
+def test_positions_with_one_token_need_no_logits(case: Case) -> None:
+    """The same choices from the logits of open positions alone, drafts and closing included."""
+    rng = np.random.default_rng(7)
+    vocab = len(case.tokens)
+    settled_ones = 0
+    for budget in (300, 12):
+        rows = _core.GrammarRows(2, vocab)
+        for slot, tokens_left in ((0, budget), (1, -1)):
+            rows.attach(slot, case.grammar)
+            rows.set_closing(slot, tokens_left=tokens_left, loops=False)
+        slots = np.array([1, 0], dtype=np.int32)
+        for text in (b'{"name":"', b'a","price":1,"currency":"EUR"', b',"tags":["x"]'):
+            drafts = case.encoder.encode(text)
+            starts = np.array([0, len(drafts), 2 * len(drafts)], dtype=np.int32)
+            both = np.concatenate([drafts, drafts])
+            positions = len(both) + 2
+            logits = rng.normal(size=(positions, vocab)).astype(np.float32)
+            full = np.empty(positions, dtype=np.int32)
+            rows.masked_argmax(logits.ctypes.data, vocab, slots, full, starts, both)
+            some = np.empty(positions, dtype=np.int32)
+            rows.find_settled(slots, some, starts, both)
+            settled_ones += int((some >= 0).sum())
+            assert (some[some >= 0] == full[some >= 0]).all()
+            needed = np.ascontiguousarray(logits[some < 0])
+            rows.masked_argmax(needed.ctypes.data, vocab, slots, some, starts, both, settled=True)
+            assert (some == full).all()
+            for slot in (0, 1):
+                rows.advance(
+                    np.full(len(drafts), slot, np.int32), drafts, np.zeros(len(drafts), np.uint8)
+                )
+    assert settled_ones > 10
+
+
+def test_every_budget_gives_a_valid_record(case: Case) -> None:
+    budgets = list(range(case.grammar.min_tokens, 101))
+    vocab = len(case.tokens)
+    rng = np.random.default_rng(11)
+    never_ends = by_byte(case.tokens, b"x1", b'"]},')
+    for logits in (
+        lambda _, rows: rng.random((rows, vocab), dtype=np.float32),
+        lambda _, rows: np.tile(never_ends, (rows, 1)),
+    ):
+        for row, budget in zip(
+            decode(case.grammar, case.tokens, budgets, logits), budgets, strict=True
+        ):
+            assert row.ended or row.tokens == budget
+            jsonschema.validate(json.loads(row.text), SCHEMA)
