@@ -28,8 +28,6 @@ from .reason import Reason, Refused
 
 PREFIX = "PAGEMILL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
-# No settings of their own: the file of settings, and a switch of schemas.compiler.
-READ_ELSEWHERE = (CONFIG_VARIABLE, "PAGEMILL_SCHEMA_BUILDER")
 
 
 class Settings(BaseSettings):
@@ -50,6 +48,10 @@ class Settings(BaseSettings):
     engine_timeout_s: float = Field(default=60.0, gt=0, description="Silence that means it's gone")
     model: str = Field(default="smollm2-135m-instruct", description="Name, folder, file or HF id")
     cache: Path | None = Field(default=None, description="Cache folder of models and grammars")
+
+    schema_builder: Literal["auto", "outlines", "core"] = Field(
+        default="auto", description="Who makes the automata of schemas; all make the same"
+    )
 
     # Work.
     burst_size: int = Field(default=32, ge=1, le=1024, description="Pages claimed at once")
@@ -150,7 +152,7 @@ def load_settings(**overrides: Any) -> Settings:
     `overrides` (command-line options) go first; a None among them counts as not given.
     """
     variables = [PREFIX + name.upper() for name in Settings.model_fields]
-    given = [key for key in os.environ if key.startswith(PREFIX) and key not in READ_ELSEWHERE]
+    given = [key for key in os.environ if key.startswith(PREFIX) and key != CONFIG_VARIABLE]
     _refuse_unknown(given, variables, "the environment")
     path = os.environ.get(CONFIG_VARIABLE)
     if path is not None:
@@ -167,7 +169,9 @@ def load_settings(**overrides: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         raise Refused(Reason.INPUT_INVALID, f"setting {name}: {message}") from None
+    # `engine` and `schemas` know no settings: they read these variables, wherever they were set.
     if settings.cache is not None:
-        # `engine` and `schemas` know no settings: they read this variable, wherever it was set.
         os.environ[PREFIX + "CACHE"] = str(settings.cache)
+    if settings.schema_builder != "auto":
+        os.environ[PREFIX + "SCHEMA_BUILDER"] = settings.schema_builder
     return settings

@@ -7,6 +7,7 @@ compile at the same time; equal schemas compile once.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -33,6 +34,7 @@ MAX_REMEMBERED = 512
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
 # A timeout may have been the machine's fault: it is believed for this long, and not on disk.
 TIMEOUT_REMEMBERED_S = 60.0
+BUILDER_VARIABLE = "PAGEMILL_SCHEMA_BUILDER"
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,12 @@ def compile(schema: Any, *, timeout_s: float = 2.0, max_memory: int = 1 << 30) -
     schema, SCHEMA_TOO_LARGE, SCHEMA_COMPILE_TIMEOUT. `timeout_s` bounds the compilation itself,
     `max_memory` (bytes) the compiling process.
     """
-    return _compiler.compile(schema, timeout_s, max_memory)
+    return _default().compile(schema, timeout_s, max_memory)
 
 
 def share_cache(client: redis.Redis, namespace: str) -> None:
     """Let `compile` keep outcomes in Redis as well, for all processes of the namespace."""
-    _compiler.share(client, namespace)
+    _default().share(client, namespace)
 
 
 class Compiler:
@@ -82,7 +84,7 @@ class Compiler:
     def __init__(self, directory: Path | None = None, builder: Builder | None = None) -> None:
         self._stores: list[Store] = [Folder(directory)]
         # A switch for comparisons: the tables are equal.
-        self._builder = builder or Builder(os.environ.get("PAGEMILL_SCHEMA_BUILDER", "auto"))
+        self._builder = builder or Builder(os.environ.get(BUILDER_VARIABLE, Builder.AUTO))
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._bytes = 0
@@ -229,4 +231,7 @@ def _version() -> str:
     return f"{LOWERING_VERSION}.{TABLE_VERSION}.{version('outlines-core')}"
 
 
-_compiler = Compiler()
+@functools.cache
+def _default() -> Compiler:
+    """The process's own; made at first use, when the settings have reached the environment."""
+    return Compiler()

@@ -8,6 +8,7 @@ import pytest
 from pagemill.engine import store
 from pagemill.extraction.config import Settings, load_settings, redact_url
 from pagemill.extraction.reason import Reason, Refused
+from pagemill.schemas.compiler import Compiler
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +114,16 @@ def test_no_password_is_shown() -> None:
     assert redact_url("redis://user:secret@host:6379/0") == "redis://user:***@host:6379/0"
     assert redact_url("redis://:secret@host/0") == "redis://:***@host/0"
     assert redact_url("unix:///run/s.sock") == "unix:///run/s.sock"
+
+
+def test_the_schema_builder_reaches_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PAGEMILL_SCHEMA_BUILDER", "core")
+    load_settings()
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    made = Compiler(tmp_path).compile(schema, 2.0, 1 << 30)
+    assert made.builder == "core"
+    monkeypatch.setenv("PAGEMILL_SCHEMA_BUILDER", "corn")
+    with pytest.raises(Refused, match="schema_builder"):
+        load_settings()
