@@ -1,4 +1,4 @@
-"""The JSON Schema Test Suite, where JSON_SCHEMA_TEST_SUITE names a copy (the folder that holds `tests`).
+"""The JSON Schema Test Suite, where JSON_SCHEMA_TEST_SUITE names a copy (the folder of `tests`).
 
 A schema may be refused. Where it compiles, nothing invalid is accepted, and nothing valid refused
 that a record could be: of a stated type, members declared and in order, plain number spelling.
