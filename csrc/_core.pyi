@@ -589,7 +589,8 @@ class PackedMatrix:
     def __init__(self, weight: int, outputs: int, inputs: int, kind: str) -> None:
         """Read float32 [outputs, inputs] at `weight`; kind "fp32", "bf16" or "int8".
 
-        int8: one scale for each output; activations are rounded to 12 bits for each token.
+        int8: one scale an output, a whole factor (1 to 31) a group of 32 inputs; activations are
+        rounded to 12 bits for each token, and sums are exact.
         """
     outputs: int
     inputs: int
@@ -637,3 +638,91 @@ def paged_attention(
     blocks]. The row's last query token stands at position context_lens - 1. ValueError when a
     length, slot or block id is out of range. Releases the GIL.
     """
+
+class KvCache:
+    """The paged KV cache of all layers, float32 or rounded to 8 bits (csrc/cpu/kv_cache.h)."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        kind: str,
+    ) -> None:
+        """kind "fp32", or "int8": block_size and head_dim are multiples of 16 then (ValueError)."""
+    @staticmethod
+    def bytes_per_block(
+        num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, kind: str
+    ) -> int: ...
+    @staticmethod
+    def serves(kind: str, block_size: int, head_dim: int) -> bool: ...
+    num_blocks: int
+    kind: str
+    def write(self, layer: int, slot_mapping: _I32, keys: int, values: int) -> None:
+        """Write float32 K/V, each [tokens, num_kv_heads, head_dim], to their places."""
+    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
+        """Copy whole blocks in all layers; ValueError for one that isn't there."""
+
+def quantized_attention(
+    cache: KvCache,
+    layer: int,
+    query: int,
+    out: int,
+    block_tables: _I32,
+    slots: _I32,
+    query_start: _I32,
+    context_lens: _I32,
+    num_heads: int,
+    scale: float,
+    share_prefixes: bool = True,
+) -> int:
+    """paged_attention over an int8 cache; query, out [tokens, num_heads, head_dim], contiguous.
+
+    Returns the positions read, summed over KV heads. Releases the GIL.
+    """
+
+class CpuDecoder:
+    """A decoder of the Llama family; one call computes a step (csrc/cpu/decoder.h)."""
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        hidden_size: int,
+        inner_size: int,
+        vocab_size: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        rms_norm_eps: float,
+        kind: str,
+    ) -> None:
+        """kind: of the weights, as PackedMatrix has it."""
+    def set(self, name: str, values: int, rows: int, columns: int) -> None:
+        """Take a float32 parameter by its name; ValueError for another name or shape."""
+    def set_rotary(self, cos: int, sin: int, num_positions: int) -> None:
+        """Take float32 tables, each [num_positions, head_dim / 2]."""
+    def missing(self) -> list[str]: ...
+    num_bytes: int
+    def share_prefixes(self, on: bool) -> None:
+        """Whether rows that share leading blocks of an int8 cache read them together."""
+    def forward(
+        self,
+        cache: KvCache,
+        token_ids: _I32,
+        positions: _I32,
+        slot_mapping: _I32,
+        block_tables: _I32,
+        slots: _I32,
+        query_start: _I32,
+        context_lens: _I32,
+        chosen: _I32,
+        logits: int,
+    ) -> None:
+        """Compute a step; write float32 logits [len(chosen), vocab_size].
+
+        ValueError, before anything is written, when an index is out of its range. Releases the
+        GIL.
+        """

@@ -23,7 +23,7 @@ from .vocabulary import FAKE_MODEL, Vocabulary
 if TYPE_CHECKING:
     import torch
 
-    from .model.operations import WeightKind
+    from .model.native import KvKind, WeightKind
 
 _log = logging.getLogger(__name__)
 
@@ -75,28 +75,63 @@ def _real(
 ) -> EngineCore:
     import torch
 
+    device = _device(config)
+    native = config.executor != "torch" and device.type == "cpu"
+    if config.executor == "cpu" and not native:
+        raise _invalid("--executor cpu runs on the CPU: use --executor torch")
+    if not native:
+        if weight_kind(config) == "int8":
+            raise _invalid("int8 weights are for --executor cpu")
+        if config.kv_cache_dtype == "int8":
+            raise _invalid("--kv-cache-dtype int8 is for --executor cpu")
+    torch.set_num_threads(config.num_threads())
+    _core.set_num_threads(config.num_threads())
+    make = _native if native else _torch
+    return make(config, files, vocabulary, model, device)
+
+
+def _native(
+    config: EngineConfig,
+    files: ModelFiles,
+    vocabulary: Vocabulary,
+    model: ModelConfig,
+    device: torch.device,
+) -> EngineCore:
     from .executor.cpu import CpuExecutor
+    from .model.native import NativeDecoder
+
+    decoder = NativeDecoder(files, weight_kind(config))
+    kind = kv_kind(config, model)
+    sizes = choose_sizes(
+        config,
+        model_len=model.max_position,
+        bytes_per_block=_core.KvCache.bytes_per_block(
+            model.num_layers, config.block_size, model.num_kv_heads, model.head_dim, kind
+        ),
+        free_bytes=free_memory(),
+        on_cpu=True,
+    )
+    cache = decoder.allocate_cache(sizes.num_blocks, config.block_size, kind)
+    executor = CpuExecutor(_batch(config, sizes, vocabulary), decoder, cache)
+    return assemble(config, files.name, sizes, vocabulary, executor)
+
+
+def _torch(
+    config: EngineConfig,
+    files: ModelFiles,
+    vocabulary: Vocabulary,
+    model: ModelConfig,
+    device: torch.device,
+) -> EngineCore:
+    import torch
+
     from .executor.torch import TorchExecutor
     from .model.attention import KVCache
     from .model.decoder import load_decoder
 
-    device = _device(config)
     on_cpu = device.type == "cpu"
-    dtype = _dtype(config, device)
-    native = config.executor != "torch" and on_cpu
-    if config.executor == "cpu" and not native:
-        raise _invalid("--executor cpu runs on the CPU: use --executor torch")
-    if config.quantization == "int8" and not native:
-        raise _invalid("--quantization int8 is for --executor cpu")
-    packed: WeightKind | None = None
-    if native:
-        # The kernels' activations and KV cache are float32 whatever the weights are.
-        packed = "bf16" if dtype == torch.bfloat16 else "fp32"
-        packed = "int8" if config.quantization == "int8" else packed
-        dtype = torch.float32
-    torch.set_num_threads(config.num_threads())
-    _core.set_num_threads(config.num_threads())
-    decoder = load_decoder(files, dtype=dtype, device=device, packed=packed)
+    dtype = torch.float32 if weight_kind(config) == "fp32" else torch.bfloat16
+    decoder = load_decoder(files, dtype=dtype, device=device)
     sizes = choose_sizes(
         config,
         model_len=model.max_position,
@@ -105,9 +140,28 @@ def _real(
         on_cpu=on_cpu,
     )
     cache = KVCache.allocate(model, sizes.num_blocks, config.block_size, dtype, device)
-    kind = CpuExecutor if native else TorchExecutor
-    executor = kind(_batch(config, sizes, vocabulary), decoder, cache)
+    executor = TorchExecutor(_batch(config, sizes, vocabulary), decoder, cache)
     return assemble(config, files.name, sizes, vocabulary, executor)
+
+
+def weight_kind(config: EngineConfig) -> WeightKind:
+    """What `--dtype` and `--quantization` come to."""
+    if config.quantization == "int8":
+        return "int8"
+    kind = DTYPES[config.dtype]
+    return "bf16" if kind == "auto" else kind
+
+
+def kv_kind(config: EngineConfig, model: ModelConfig) -> KvKind:
+    """What `--kv-cache-dtype` comes to on the CPU: float32 beside float32 weights, else int8."""
+    served = _core.KvCache.serves("int8", config.block_size, model.head_dim)
+    if config.kv_cache_dtype == "int8" and not served:
+        raise _invalid(
+            "--kv-cache-dtype int8 wants blocks and heads whose sizes are multiples of 16"
+        )
+    if config.kv_cache_dtype == "auto":
+        return "int8" if served and weight_kind(config) != "fp32" else "fp32"
+    return "int8" if config.kv_cache_dtype == "int8" else "fp32"
 
 
 def _batch(config: EngineConfig, sizes: Sizes, vocabulary: Vocabulary) -> Batch:
@@ -203,15 +257,6 @@ def _device(config: EngineConfig) -> torch.device:
     if config.device == "cuda" and not available:
         raise _invalid("--device cuda: torch finds no CUDA device")
     return torch.device("cuda" if available and config.device != "cpu" else "cpu")
-
-
-def _dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
-    import torch
-
-    name = DTYPES[config.dtype]
-    if name == "auto":
-        name = "bf16"
-    return torch.float32 if name == "fp32" else torch.bfloat16
 
 
 def _invalid(message: str) -> EngineError:

@@ -10,11 +10,18 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from .errors import EngineError, EngineReason
 
-DTYPES = {"auto": "auto", "fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16"}
+DTYPES: dict[str, Literal["auto", "fp32", "bf16", "int8"]] = {
+    "auto": "auto",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "int8": "int8",
+}
 # fcfs: by arrival. priority: lower numbers first, and waiting counts. static: by the number alone.
 # deadline: what is due first. fair: tenants take turns by tokens. prefix: equal prompt prefixes
 # together.
@@ -40,8 +47,11 @@ class EngineConfig:
     model: str = "smollm2-135m-instruct"  # name, folder, GGUF file, repository id; "fake": bytes
     executor: str = "auto"  # auto | cpu (C++ kernels) | torch (any device) | fake (no model)
     device: str = "auto"  # auto | cpu | cuda
-    dtype: str = "auto"  # of the weights: auto (bf16) | fp32 | bf16
-    quantization: str = "none"  # none | int8 (weights and products of the CPU executor)
+    dtype: str = "auto"  # of the weights: auto (bf16) | fp32 | bf16 | int8 (CPU executor)
+    quantization: str = "none"  # none | int8 (the same as dtype int8)
+    kv_cache_dtype: str = (
+        "auto"  # auto | fp32 | int8 (CPU executor; auto: int8 unless fp32 weights)
+    )
     max_model_len: int = 0  # tokens of prompt and completion together
     max_num_seqs: int = 64  # requests in one step
     max_num_batched_tokens: int = 512  # tokens in one step
@@ -82,6 +92,7 @@ class EngineConfig:
         _one_of("device", self.device, ("auto", "cpu", "cuda"))
         _one_of("quantization", self.quantization, ("none", "int8"))
         _one_of("dtype", self.dtype, tuple(DTYPES))
+        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "fp32", "int8"))
         _one_of("scheduling_policy", self.scheduling_policy, POLICIES)
         _one_of("speculation", self.speculation, ("auto", "forced", "page", "off"))
         if not 1 <= self.num_speculative_tokens <= _MAX_DRAFT:
@@ -146,8 +157,9 @@ _HELP = {
     "model": "name in the cache, local folder, GGUF file or repository id",
     "executor": "auto, cpu, torch or fake",
     "device": "auto, cpu or cuda",
-    "dtype": "auto, fp32 or bf16",
-    "quantization": "none, or int8 on the CPU (faster, answers may differ)",
+    "dtype": "of the weights: auto, fp32, bf16, or int8 on the CPU (faster, answers may differ)",
+    "quantization": "none, or int8: the same as --dtype int8",
+    "kv_cache_dtype": "of the KV cache on the CPU: auto (int8 unless weights are fp32), fp32, int8",
     "max_model_len": "most tokens of prompt and completion (0: the model's)",
     "max_num_seqs": "most requests in one step",
     "max_num_batched_tokens": "most tokens in one step",

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "bind.h"
+#include "cpu_arguments.h"
 #include "cpu/elementwise.h"
 #include "cpu/instruction_set.h"
 #include "cpu/packed_matrix.h"
@@ -14,38 +15,21 @@
 namespace py = pybind11;
 
 namespace pagemill {
+
 namespace {
-
-using Int32Array = py::array_t<int32_t, py::array::c_style>;
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(std::string("paged_attention: ") + message);
-}
 
 void call_paged_attention(uintptr_t query, int64_t query_stride, uintptr_t key_cache, uintptr_t value_cache,
                           uintptr_t out, const Int32Array& block_tables, const Int32Array& slots,
                           const Int32Array& query_start, const Int32Array& context_lens,
                           int32_t num_blocks, int32_t num_heads, int32_t num_kv_heads,
                           int32_t head_dim, int32_t block_size, float scale) {
-  require(block_tables.ndim() == 2, "block_tables must have two dimensions");
-  require(slots.ndim() == 1 && query_start.ndim() == 1 && context_lens.ndim() == 1,
-          "slots, query_start and context_lens must have one dimension");
-  require(query_start.shape(0) == slots.shape(0) + 1 &&
-              context_lens.shape(0) == slots.shape(0),
-          "slots, query_start and context_lens are of different batches");
   const PagedAttentionArgs args{
       reinterpret_cast<const float*>(query),
       query_stride,
       reinterpret_cast<const float*>(key_cache),
       reinterpret_cast<const float*>(value_cache),
       reinterpret_cast<float*>(out),
-      block_tables.data(),
-      slots.data(),
-      query_start.data(),
-      context_lens.data(),
-      static_cast<int32_t>(slots.shape(0)),
-      static_cast<int32_t>(block_tables.shape(0)),
-      static_cast<int32_t>(block_tables.shape(1)),
+      layout_of(block_tables, slots, query_start, context_lens),
       num_blocks,
       num_heads,
       num_kv_heads,
@@ -56,13 +40,6 @@ void call_paged_attention(uintptr_t query, int64_t query_stride, uintptr_t key_c
   check(args);
   py::gil_scoped_release unlocked;
   paged_attention(args);
-}
-
-WeightKind weight_kind(const std::string& name) {
-  if (name == "fp32") return WeightKind::kFloat32;
-  if (name == "bf16") return WeightKind::kBfloat16;
-  if (name == "int8") return WeightKind::kInt8;
-  throw std::invalid_argument("a packed matrix is fp32, bf16 or int8, not '" + name + "'");
 }
 
 void bind_elementwise(py::module_& module) {
@@ -109,8 +86,15 @@ void bind_packed_matrix(py::module_& module) {
           "multiply",
           [](const PackedMatrix& matrix, uintptr_t input, int32_t num_rows, uintptr_t out,
              uintptr_t bias, bool accumulate) {
-            matrix.multiply(reinterpret_cast<const float*>(input), num_rows,
-                            reinterpret_cast<const float*>(bias), accumulate,
+            if (num_rows < 0) throw std::invalid_argument("negative number of rows");
+            if (num_rows > 0 && input == 0) throw std::invalid_argument("null pointer");
+            InputRows rows;
+            matrix.prepare(rows, num_rows);
+            const auto* values = reinterpret_cast<const float*>(input);
+            shared_pool()->run(num_rows, [&](int32_t row, int32_t) {
+              rows.set(row, values + int64_t{row} * matrix.inputs());
+            });
+            matrix.multiply(rows, reinterpret_cast<const float*>(bias), accumulate,
                             reinterpret_cast<float*>(out));
           },
           py::arg("input"), py::arg("num_rows"), py::arg("out"), py::arg("bias") = 0,
@@ -119,6 +103,8 @@ void bind_packed_matrix(py::module_& module) {
 
 }  // namespace
 
+void bind_decoder(py::module_& module);
+
 void bind_cpu(py::module_& module) {
   module.def("set_num_threads", &set_num_threads, py::arg("n"));
   module.def("instruction_sets", &instruction_sets);
@@ -126,6 +112,7 @@ void bind_cpu(py::module_& module) {
   module.def("use_instruction_set", &use_instruction_set, py::arg("name"));
   bind_elementwise(module);
   bind_packed_matrix(module);
+  bind_decoder(module);
   module.def("paged_attention", &call_paged_attention, py::arg("query"), py::arg("query_stride"), py::arg("key_cache"),
              py::arg("value_cache"), py::arg("out"), py::arg("block_tables").noconvert(),
              py::arg("slots").noconvert(), py::arg("query_start").noconvert(),

@@ -11,6 +11,9 @@ struct ElementwiseKernels {
   void (*rotate)(float* head, const float* cos, const float* sin, int32_t half);
 };
 
+// The kernels of the instruction set in use.
+const ElementwiseKernels& elementwise_kernels();
+
 const ElementwiseKernels* portable_elementwise_kernels();
 const ElementwiseKernels* avx2_elementwise_kernels();  // nullptr where the build hasn't got it
 

@@ -6,19 +6,34 @@
 namespace pagemill {
 
 // One instruction set's inner loops; see packed_matrix.h for the layout of a panel. Each product
-// writes sums [num_rows][16] of rows x panel, num_rows being 1 to 6.
+// takes 1 to 6 rows. Those in float32 write 16 sums of each row to out + row * out_stride.
 struct MatrixTileKernels {
   void (*float32)(const float* rows, int64_t stride, const float* panel, int32_t depth,
-                  int32_t num_rows, float* sums);
+                  int32_t num_rows, float* out, int64_t out_stride);
   void (*bfloat16)(const float* rows, int64_t stride, const uint16_t* panel, int32_t depth,
-                   int32_t num_rows, float* sums);
-  // `depth` is even.
-  void (*int8)(const int16_t* rows, int64_t stride, const int8_t* panel, int32_t depth,
-               int32_t num_rows, int32_t* sums);
+                   int32_t num_rows, float* out, int64_t out_stride);
+  // Panels [pairs][16][2], the pairs panel_stride numbers apart: exact sums [num_rows][16]. The
+  // caller sees to it that they fit into 32 bits.
+  void (*int16)(const int16_t* rows, int64_t row_stride, const int16_t* panel,
+                int64_t panel_stride, int64_t num_pairs, int32_t num_rows, int32_t* sums);
+
+  // out[p][j][.] = source[p][j][.] * factors[j], exactly, for a panel [num_pairs][16][2].
+  void (*widen_int8)(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
+                     int16_t* out);
+
+  // bfloat16 to float32, for a panel that many rows will pass over.
+  void (*widen)(const uint16_t* source, int64_t count, float* out);
 
   // Rounds a row so that its largest magnitude becomes `limit`, zeros from `count` to `padded`;
   // returns the scale, 0 for a row of zeros.
   float (*quantize)(const float* row, int32_t count, int32_t padded, float limit, int16_t* out);
+
+  // out[j] (+)= sums[j] * scale + bias[j] for j < 16; no bias where it is null.
+  void (*store)(const float* sums, float scale, const float* bias, bool accumulate, float* out);
+
+  // out[i][j] = (or +=) sums[i][j] * scales[j], for sums [num_rows][16].
+  void (*scale_sums)(const int32_t* sums, const float* scales, int32_t num_rows, bool accumulate,
+                     float* out, int64_t out_stride);
 };
 
 const MatrixTileKernels* portable_matrix_kernels();

@@ -4,12 +4,11 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/avx2.h"
+#include "cpu/avx2_math.h"
+#include "cpu/pair_product_avx2.h"
 
 namespace pagemill {
 namespace {
@@ -25,7 +24,7 @@ PAGEMILL_AVX2_INLINE __m256 load_weights(const uint16_t* source) {
 // multiply-adds, with room for the two vectors of weights.
 template <int kRows, typename Weight>
 PAGEMILL_AVX2_INLINE void multiply_rows(const float* rows, int64_t stride, const Weight* panel,
-                                        int32_t depth, float* out) {
+                                        int32_t depth, float* out, int64_t out_stride) {
   __m256 sums[kRows][2];
   PAGEMILL_UNROLL
   for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
@@ -42,63 +41,50 @@ PAGEMILL_AVX2_INLINE void multiply_rows(const float* rows, int64_t stride, const
   }
   PAGEMILL_UNROLL
   for (int i = 0; i < kRows; ++i) {
-    _mm256_storeu_ps(out + i * kPanelColumns, sums[i][0]);
-    _mm256_storeu_ps(out + i * kPanelColumns + kLanes, sums[i][1]);
+    _mm256_storeu_ps(out + i * out_stride, sums[i][0]);
+    _mm256_storeu_ps(out + i * out_stride + kLanes, sums[i][1]);
   }
 }
 
 template <typename Weight>
 PAGEMILL_AVX2 void multiply(const float* rows, int64_t stride, const Weight* panel, int32_t depth,
-                            int32_t num_rows, float* sums) {
+                            int32_t num_rows, float* out, int64_t out_stride) {
   switch (num_rows) {
-    case 6: return multiply_rows<6>(rows, stride, panel, depth, sums);
-    case 5: return multiply_rows<5>(rows, stride, panel, depth, sums);
-    case 4: return multiply_rows<4>(rows, stride, panel, depth, sums);
-    case 3: return multiply_rows<3>(rows, stride, panel, depth, sums);
-    case 2: return multiply_rows<2>(rows, stride, panel, depth, sums);
-    default: return multiply_rows<1>(rows, stride, panel, depth, sums);
+    case 6: return multiply_rows<6>(rows, stride, panel, depth, out, out_stride);
+    case 5: return multiply_rows<5>(rows, stride, panel, depth, out, out_stride);
+    case 4: return multiply_rows<4>(rows, stride, panel, depth, out, out_stride);
+    case 3: return multiply_rows<3>(rows, stride, panel, depth, out, out_stride);
+    case 2: return multiply_rows<2>(rows, stride, panel, depth, out, out_stride);
+    default: return multiply_rows<1>(rows, stride, panel, depth, out, out_stride);
   }
 }
 
-// Weights are widened to 16 bits in registers; two products are added exactly by one
-// instruction (vpmaddwd), without the saturation of the 8-bit form.
-template <int kRows>
-PAGEMILL_AVX2_INLINE void multiply_rows_int8(const int16_t* rows, int64_t stride,
-                                             const int8_t* panel, int32_t depth, int32_t* out) {
-  __m256i sums[kRows][2];
-  PAGEMILL_UNROLL
-  for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
-  for (int32_t k = 0; k < depth; k += 2) {
-    const __m256i low =
-        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(panel)));
-    const __m256i high =
-        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(panel + 16)));
-    panel += 2 * kPanelColumns;
+// Each of eight bytes twice, as 16-bit numbers.
+PAGEMILL_AVX2_INLINE __m256i twice(const uint8_t* bytes) {
+  const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes));
+  return _mm256_mullo_epi32(_mm256_cvtepu8_epi32(eight), _mm256_set1_epi32(0x10001));
+}
+
+PAGEMILL_AVX2 void widen_int8(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
+                              int16_t* out) {
+  const __m256i halves[2] = {twice(factors), twice(factors + kLanes)};
+  for (int64_t p = 0; p < num_pairs; ++p) {
     PAGEMILL_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const __m256i pair = _mm256_castps_si256(
-          _mm256_broadcast_ss(reinterpret_cast<const float*>(rows + i * stride + k)));
-      sums[i][0] = _mm256_add_epi32(sums[i][0], _mm256_madd_epi16(pair, low));
-      sums[i][1] = _mm256_add_epi32(sums[i][1], _mm256_madd_epi16(pair, high));
+    for (int half = 0; half < 2; ++half, source += 16, out += 16) {
+      const __m256i wide =
+          _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
+                          _mm256_mullo_epi16(wide, halves[half]));
     }
   }
-  PAGEMILL_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    auto* target = reinterpret_cast<__m256i*>(out + i * kPanelColumns);
-    _mm256_storeu_si256(target, sums[i][0]);
-    _mm256_storeu_si256(target + 1, sums[i][1]);
-  }
 }
 
-PAGEMILL_AVX2 void multiply_int8(const int16_t* rows, int64_t stride, const int8_t* panel,
-                                 int32_t depth, int32_t num_rows, int32_t* sums) {
-  switch (num_rows) {
-    case 6: return multiply_rows_int8<6>(rows, stride, panel, depth, sums);
-    case 5: return multiply_rows_int8<5>(rows, stride, panel, depth, sums);
-    case 4: return multiply_rows_int8<4>(rows, stride, panel, depth, sums);
-    case 3: return multiply_rows_int8<3>(rows, stride, panel, depth, sums);
-    case 2: return multiply_rows_int8<2>(rows, stride, panel, depth, sums);
-    default: return multiply_rows_int8<1>(rows, stride, panel, depth, sums);
+PAGEMILL_AVX2 void widen(const uint16_t* source, int64_t count, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) _mm256_storeu_ps(out + i, load_weights(source + i));
+  for (; i < count; ++i) {
+    const __m128i bits = _mm_cvtsi32_si128(static_cast<int>(uint32_t{source[i]} << 16));
+    out[i] = _mm_cvtss_f32(_mm_castsi128_ps(bits));
   }
 }
 
@@ -110,9 +96,7 @@ PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, fl
   for (; k + kLanes <= count; k += kLanes) {
     lanes = _mm256_max_ps(lanes, _mm256_and_ps(_mm256_loadu_ps(row + k), magnitude));
   }
-  alignas(32) float each[kLanes];
-  _mm256_store_ps(each, lanes);
-  float largest = *std::max_element(each, each + kLanes);
+  float largest = highest_lane(lanes);
   for (; k < count; ++k) largest = std::max(largest, std::fabs(row[k]));
   const float inverse = largest > 0.0f ? limit / largest : 0.0f;
   const __m256 factor = _mm256_set1_ps(inverse);
@@ -127,7 +111,36 @@ PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, fl
   return largest / limit;
 }
 
-constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, multiply_int8, quantize};
+PAGEMILL_AVX2 void store(const float* sums, float scale, const float* bias, bool accumulate,
+                         float* out) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  PAGEMILL_UNROLL
+  for (int j = 0; j < kPanelColumns; j += kLanes) {
+    __m256 value = _mm256_mul_ps(_mm256_loadu_ps(sums + j), factor);
+    if (bias != nullptr) value = _mm256_add_ps(value, _mm256_loadu_ps(bias + j));
+    if (accumulate) value = _mm256_add_ps(_mm256_loadu_ps(out + j), value);
+    _mm256_storeu_ps(out + j, value);
+  }
+}
+
+PAGEMILL_AVX2 void scale_sums(const int32_t* sums, const float* scales, int32_t num_rows,
+                              bool accumulate, float* out, int64_t out_stride) {
+  const __m256 factors[2] = {_mm256_loadu_ps(scales), _mm256_loadu_ps(scales + kLanes)};
+  for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns, out += out_stride) {
+    PAGEMILL_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const auto* source = reinterpret_cast<const __m256i*>(sums) + half;
+      float* target = out + half * kLanes;
+      const __m256 before = accumulate ? _mm256_loadu_ps(target) : _mm256_setzero_ps();
+      const __m256 exact = _mm256_cvtepi32_ps(_mm256_loadu_si256(source));
+      _mm256_storeu_ps(target, _mm256_fmadd_ps(exact, factors[half], before));
+    }
+  }
+}
+
+constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, pair_product,
+                                     widen_int8,      widen,              quantize,
+                                     store,           scale_sums};
 
 }  // namespace
 

@@ -8,37 +8,47 @@
 namespace pagemill {
 namespace {
 
-float widen(float value) { return value; }
-float widen(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+float widen_one(float value) { return value; }
+float widen_one(uint16_t value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
+}
 
 template <typename Weight>
 void multiply(const float* rows, int64_t stride, const Weight* panel, int32_t depth,
-              int32_t num_rows, float* sums) {
-  std::fill_n(sums, num_rows * kPanelColumns, 0.0f);
-  for (int32_t k = 0; k < depth; ++k) {
-    float weights[kPanelColumns];
-    for (int32_t j = 0; j < kPanelColumns; ++j) {
-      weights[j] = widen(panel[int64_t{k} * kPanelColumns + j]);
-    }
-    for (int32_t i = 0; i < num_rows; ++i) {
+              int32_t num_rows, float* out, int64_t out_stride) {
+  for (int32_t i = 0; i < num_rows; ++i) {
+    float* sums = out + i * out_stride;
+    std::fill_n(sums, kPanelColumns, 0.0f);
+    for (int32_t k = 0; k < depth; ++k) {
       const float factor = rows[i * stride + k];
-      for (int32_t j = 0; j < kPanelColumns; ++j) sums[i * kPanelColumns + j] += factor * weights[j];
+      const Weight* weights = panel + int64_t{k} * kPanelColumns;
+      for (int32_t j = 0; j < kPanelColumns; ++j) sums[j] += factor * widen_one(weights[j]);
     }
   }
 }
 
-void multiply_int8(const int16_t* rows, int64_t stride, const int8_t* panel, int32_t depth,
-                   int32_t num_rows, int32_t* sums) {
-  std::fill_n(sums, num_rows * kPanelColumns, 0);
-  for (int32_t k = 0; k < depth; k += 2) {
-    const int8_t* weights = panel + int64_t{k} * kPanelColumns;
-    for (int32_t i = 0; i < num_rows; ++i) {
-      const int32_t first = rows[i * stride + k], second = rows[i * stride + k + 1];
+void pair_product(const int16_t* rows, int64_t row_stride, const int16_t* panel,
+                  int64_t panel_stride, int64_t num_pairs, int32_t num_rows, int32_t* sums) {
+  for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns, rows += row_stride) {
+    std::fill_n(sums, kPanelColumns, 0);
+    for (int64_t p = 0; p < num_pairs; ++p) {
+      const int16_t* weights = panel + p * panel_stride;
+      const int32_t first = rows[2 * p], second = rows[2 * p + 1];
       for (int32_t j = 0; j < kPanelColumns; ++j) {
-        sums[i * kPanelColumns + j] += first * weights[2 * j] + second * weights[2 * j + 1];
+        sums[j] += first * weights[2 * j] + second * weights[2 * j + 1];
       }
     }
   }
+}
+
+void widen_int8(const int8_t* source, int64_t num_pairs, const uint8_t* factors, int16_t* out) {
+  for (int64_t i = 0; i < num_pairs * 2 * kPanelColumns; ++i) {
+    out[i] = static_cast<int16_t>(source[i] * factors[i / 2 % kPanelColumns]);
+  }
+}
+
+void widen(const uint16_t* source, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = widen_one(source[i]);
 }
 
 float quantize(const float* row, int32_t count, int32_t padded, float limit, int16_t* out) {
@@ -52,7 +62,26 @@ float quantize(const float* row, int32_t count, int32_t padded, float limit, int
   return largest / limit;
 }
 
-constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, multiply_int8, quantize};
+void store(const float* sums, float scale, const float* bias, bool accumulate, float* out) {
+  for (int32_t j = 0; j < kPanelColumns; ++j) {
+    const float value = sums[j] * scale + (bias != nullptr ? bias[j] : 0.0f);
+    out[j] = accumulate ? out[j] + value : value;
+  }
+}
+
+void scale_sums(const int32_t* sums, const float* scales, int32_t num_rows, bool accumulate,
+                float* out, int64_t out_stride) {
+  for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns, out += out_stride) {
+    for (int32_t j = 0; j < kPanelColumns; ++j) {
+      const float value = static_cast<float>(sums[j]) * scales[j];
+      out[j] = accumulate ? out[j] + value : value;
+    }
+  }
+}
+
+constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, pair_product,
+                                     widen_int8,      widen,              quantize,
+                                     store,           scale_sums};
 
 }  // namespace
 

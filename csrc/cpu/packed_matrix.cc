@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "cpu/instruction_set.h"
-#include "cpu/matrix_tile.h"
 #include "cpu/thread_pool.h"
 
 namespace pagemill {
@@ -15,157 +13,212 @@ namespace {
 
 constexpr int32_t kMaxInputs = 65536;
 constexpr int32_t kWeightLimit = 127;
-constexpr int32_t kActivationLimit = 2047;
+constexpr int32_t kGroup = 32;
+constexpr int32_t kMaxFactor = 31;
+// Inputs whose products go into one exact sum: 127 * 31 * 2047 * 256 < 2^31.
+constexpr int32_t kSection = 8 * kGroup;
+static_assert(int64_t{kWeightLimit} * kMaxFactor * static_cast<int64_t>(InputRows::kLimit) *
+                  kSection <
+              int64_t{1} << 31);
 // Rows that are worked on together: their activations stay in the second-level cache while the
 // panels pass by.
-constexpr int32_t kRowsPerTask = 16 * kTileRows;
+constexpr int32_t kRowBytes = 224 * 1024;
+constexpr int32_t kMaxRowsPerTask = 16 * kTileRows;
 
-const MatrixTileKernels& tile_kernels() {
-  if (instruction_set() == InstructionSet::kAvx2) return *avx2_matrix_kernels();
-  return *portable_matrix_kernels();
-}
+int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-// Rounds to nearest, ties to even; a NaN stays one.
+}  // namespace
+
 uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+const MatrixTileKernels& matrix_kernels() {
+  if (instruction_set() == InstructionSet::kAvx2) return *avx2_matrix_kernels();
+  return *portable_matrix_kernels();
+}
 
-}  // namespace
-
-struct PackedMatrix::Inputs {
+struct PackedMatrix::Call {
   const MatrixTileKernels& kernels;
-  const float* rows;
-  std::vector<int16_t> quantized;  // int8 only: [rows][depth]
-  std::vector<float> scales;
+  const InputRows& rows;
+  const float* bias;
+  bool accumulate;
+  float* out;
 };
 
 PackedMatrix::PackedMatrix(const float* weight, int32_t outputs, int32_t inputs, WeightKind kind)
-    : outputs_(outputs), inputs_(inputs), kind_(kind) {
+    : outputs_(outputs), inputs_(inputs), depth_(inputs), kind_(kind) {
   if (outputs < 1 || inputs < 1 || inputs > kMaxInputs) {
     throw std::invalid_argument("a packed matrix has at least 1 output and 1 to 65536 inputs");
   }
   if (weight == nullptr) throw std::invalid_argument("null weight");
-  depth_ = kind == WeightKind::kInt8 ? (inputs + 1) / 2 * 2 : inputs;
   num_panels_ = ceil_div(outputs, kPanelColumns);
+  if (kind == WeightKind::kInt8) {
+    depth_ = ceil_div(inputs, kGroup) * kGroup;
+    factors_.resize(int64_t{num_panels_} * depth_ / kGroup * kPanelColumns, 1);
+    scales_.resize(int64_t{num_panels_} * kPanelColumns);
+  }
   const int64_t elements = num_panels_ * panel_elements();
   switch (kind) {
     case WeightKind::kFloat32: float32_.resize(elements); break;
     case WeightKind::kBfloat16: bfloat16_.resize(elements); break;
-    case WeightKind::kInt8:
-      int8_.resize(elements);
-      scales_.resize(int64_t{num_panels_} * kPanelColumns);
-      activation_limit_ = static_cast<float>(std::min(
-          kActivationLimit, std::numeric_limits<int32_t>::max() / (kWeightLimit * inputs_)));
-      break;
+    case WeightKind::kInt8: int8_.resize(elements); break;
   }
-  shared_pool()->run(num_panels_, [&](int32_t panel, int32_t) {
-    const int32_t last = std::min(outputs_, (panel + 1) * kPanelColumns);
-    for (int32_t output = panel * kPanelColumns; output < last; ++output) {
-      const float* row = weight + int64_t{output} * inputs_;
-      const int32_t column = output % kPanelColumns;
-      const int64_t start = panel * panel_elements();
-      if (kind_ == WeightKind::kInt8) {
-        float largest = 0.0f;
-        for (int32_t k = 0; k < inputs_; ++k) largest = std::max(largest, std::fabs(row[k]));
-        const float inverse = largest > 0.0f ? kWeightLimit / largest : 0.0f;
-        scales_[output] = largest / kWeightLimit;
-        for (int32_t k = 0; k < inputs_; ++k) {
-          int8_[start + int64_t{k / 2} * 2 * kPanelColumns + 2 * column + k % 2] =
-              static_cast<int8_t>(std::nearbyint(row[k] * inverse));
-        }
-        continue;
-      }
-      for (int32_t k = 0; k < inputs_; ++k) {
-        const int64_t place = start + int64_t{k} * kPanelColumns + column;
-        if (kind_ == WeightKind::kFloat32) {
-          float32_[place] = row[k];
-        } else {
-          bfloat16_[place] = to_bfloat16(row[k]);
-        }
+  shared_pool()->run(num_panels_, [&](int32_t panel, int32_t) { pack_panel(weight, panel); });
+}
+
+void PackedMatrix::pack_panel(const float* weight, int32_t panel) {
+  const int32_t last = std::min(outputs_, (panel + 1) * kPanelColumns);
+  for (int32_t output = panel * kPanelColumns; output < last; ++output) {
+    const float* row = weight + int64_t{output} * inputs_;
+    const int32_t column = output % kPanelColumns;
+    if (kind_ == WeightKind::kInt8) {
+      pack_int8(row, panel, column);
+      continue;
+    }
+    for (int32_t k = 0; k < inputs_; ++k) {
+      const int64_t place = panel * panel_elements() + int64_t{k} * kPanelColumns + column;
+      if (kind_ == WeightKind::kFloat32) {
+        float32_[place] = row[k];
+      } else {
+        bfloat16_[place] = to_bfloat16(row[k]);
       }
     }
-  });
+  }
+}
+
+void PackedMatrix::pack_int8(const float* row, int32_t panel, int32_t column) {
+  const auto largest_of = [&](int32_t first, int32_t last) {
+    float largest = 0.0f;
+    for (int32_t k = first; k < last; ++k) largest = std::max(largest, std::fabs(row[k]));
+    return largest;
+  };
+  const float scale = largest_of(0, inputs_) / (kWeightLimit * kMaxFactor);
+  scales_[int64_t{panel} * kPanelColumns + column] = scale;
+  if (scale == 0.0f) return;
+  for (int32_t first = 0; first < inputs_; first += kGroup) {
+    const int32_t last = std::min(inputs_, first + kGroup);
+    const float steps = largest_of(first, last) / (kWeightLimit * scale);
+    const int32_t factor = std::clamp(static_cast<int32_t>(std::ceil(steps - 1e-4f)), 1, kMaxFactor);
+    factors_[(int64_t{panel} * depth_ / kGroup + first / kGroup) * kPanelColumns + column] =
+        static_cast<uint8_t>(factor);
+    const float inverse = 1.0f / (scale * static_cast<float>(factor));
+    for (int32_t k = first; k < last; ++k) {
+      const float rounded = std::nearbyint(row[k] * inverse);
+      int8_[panel * panel_elements() + int64_t{k / 2} * 2 * kPanelColumns + 2 * column + k % 2] =
+          static_cast<int8_t>(std::clamp<float>(rounded, -kWeightLimit, kWeightLimit));
+    }
+  }
 }
 
 int64_t PackedMatrix::num_bytes() const {
   return static_cast<int64_t>(float32_.size() * sizeof(float) +
                               bfloat16_.size() * sizeof(uint16_t) + int8_.size() +
-                              scales_.size() * sizeof(float));
+                              factors_.size() + scales_.size() * sizeof(float));
 }
 
-void PackedMatrix::multiply(const float* input, int32_t num_rows, const float* bias,
-                            bool accumulate, float* out) const {
-  if (num_rows < 0) throw std::invalid_argument("negative number of rows");
+void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accumulate,
+                            float* out) const {
+  const int32_t num_rows = rows.num_rows();
   if (num_rows == 0) return;
-  if (input == nullptr || out == nullptr) throw std::invalid_argument("null pointer");
-  const auto pool = shared_pool();
-  Inputs inputs{tile_kernels(), input, {}, {}};
-  if (kind_ == WeightKind::kInt8) {
-    inputs.quantized.resize(int64_t{num_rows} * depth_);
-    inputs.scales.resize(num_rows);
-    const int32_t batch = std::max(1, std::min(num_rows, 16384 / depth_));
-    pool->run(ceil_div(num_rows, batch), [&](int32_t index, int32_t) {
-      for (int32_t i = index * batch; i < std::min(num_rows, (index + 1) * batch); ++i) {
-        inputs.scales[i] =
-            inputs.kernels.quantize(input + int64_t{i} * inputs_, inputs_, depth_,
-                                    activation_limit_,
-                                    inputs.quantized.data() + int64_t{i} * depth_);
-      }
-    });
+  if (rows.kind() != kind_ || rows.depth() != depth_) {
+    throw std::invalid_argument("the rows were prepared for another matrix");
   }
+  if (out == nullptr) throw std::invalid_argument("null pointer");
+  const auto pool = shared_pool();
+  const Call call{matrix_kernels(), rows, bias, accumulate, out};
+  const int32_t row_bytes = depth_ * (kind_ == WeightKind::kInt8 ? 2 : 4);
+  const int32_t fitting = kRowBytes / row_bytes / kTileRows * kTileRows;
+  const int32_t rows_per_task = std::clamp(fitting, kTileRows, kMaxRowsPerTask);
   // Several tasks for each thread, so that a thread that is disturbed delays no one.
-  const int32_t row_groups = ceil_div(num_rows, kRowsPerTask);
+  const int32_t row_groups = ceil_div(num_rows, rows_per_task);
   const int32_t wanted = std::max(1, 8 * pool->num_threads() / row_groups);
   const int32_t panels = std::max(1, ceil_div(num_panels_, wanted));
   const int32_t panel_groups = ceil_div(num_panels_, panels);
   pool->run(row_groups * panel_groups, [&](int32_t index, int32_t) {
-    const int32_t first_row = index / panel_groups * kRowsPerTask;
-    const int32_t last_row = std::min(num_rows, first_row + kRowsPerTask);
+    const int32_t first_row = index / panel_groups * rows_per_task;
+    const int32_t last_row = std::min(num_rows, first_row + rows_per_task);
     const int32_t first_panel = index % panel_groups * panels;
     const int32_t last_panel = std::min(num_panels_, first_panel + panels);
     for (int32_t panel = first_panel; panel < last_panel; ++panel) {
-      for (int32_t row = first_row; row < last_row; row += kTileRows) {
-        multiply_tile(inputs, row, std::min(kTileRows, last_row - row), panel, bias, accumulate,
-                      out);
-      }
+      multiply_panel(call, first_row, last_row, panel);
     }
   });
 }
 
-void PackedMatrix::multiply_tile(const Inputs& inputs, int32_t first_row, int32_t num_rows,
-                                 int32_t panel, const float* bias, bool accumulate,
-                                 float* out) const {
+void PackedMatrix::multiply_panel(const Call& call, int32_t first_row, int32_t last_row,
+                                  int32_t panel) const {
   alignas(32) float sums[kTileRows * kPanelColumns];
-  const float* rows = inputs.rows + int64_t{first_row} * inputs_;
   const int64_t start = panel * panel_elements();
-  const int32_t first_output = panel * kPanelColumns;
-  if (kind_ == WeightKind::kFloat32) {
-    inputs.kernels.float32(rows, inputs_, float32_.data() + start, depth_, num_rows, sums);
-  } else if (kind_ == WeightKind::kBfloat16) {
-    inputs.kernels.bfloat16(rows, inputs_, bfloat16_.data() + start, depth_, num_rows, sums);
-  } else {
-    alignas(32) int32_t exact[kTileRows * kPanelColumns];
-    inputs.kernels.int8(inputs.quantized.data() + int64_t{first_row} * depth_, depth_,
-                        int8_.data() + start, depth_, num_rows, exact);
-    for (int32_t i = 0; i < num_rows; ++i) {
-      const float scale = inputs.scales[first_row + i];
-      for (int32_t j = 0; j < kPanelColumns; ++j) {
-        sums[i * kPanelColumns + j] = static_cast<float>(exact[i * kPanelColumns + j]) * scale *
-                                      scales_[first_output + j];
-      }
-    }
+  const float* float32 = kind_ == WeightKind::kFloat32 ? float32_.data() + start : nullptr;
+  if (kind_ == WeightKind::kBfloat16 && last_row - first_row > kTileRows) {
+    thread_local std::vector<float> wide;
+    if (static_cast<int64_t>(wide.size()) < panel_elements()) wide.resize(panel_elements());
+    call.kernels.widen(bfloat16_.data() + start, panel_elements(), wide.data());
+    float32 = wide.data();
   }
+  const int16_t* wide = kind_ == WeightKind::kInt8 ? widen_int8(call, panel) : nullptr;
+  // Tiles of nearly equal height: a tile of one or two rows costs as much as one of four.
+  const int32_t tiles = ceil_div(last_row - first_row, kTileRows);
+  for (int32_t tile = 0, row = first_row; tile < tiles; ++tile) {
+    const int32_t count = ceil_div(last_row - row, tiles - tile);
+    if (wide != nullptr) {
+      multiply_int8(call, wide, row, count, panel, sums);
+    } else if (float32 != nullptr) {
+      call.kernels.float32(call.rows.float32(row), depth_, float32, depth_, count, sums,
+                           kPanelColumns);
+    } else {
+      call.kernels.bfloat16(call.rows.float32(row), depth_, bfloat16_.data() + start, depth_,
+                            count, sums, kPanelColumns);
+    }
+    store_tile(call, sums, row, count, panel);
+    row += count;
+  }
+}
+
+const int16_t* PackedMatrix::widen_int8(const Call& call, int32_t panel) const {
+  thread_local std::vector<int16_t> wide;
+  if (static_cast<int64_t>(wide.size()) < panel_elements()) wide.resize(panel_elements());
+  const int8_t* source = int8_.data() + panel * panel_elements();
+  const uint8_t* factors = factors_.data() + int64_t{panel} * depth_ / kGroup * kPanelColumns;
+  for (int32_t group = 0; group < depth_ / kGroup; ++group) {
+    const int64_t place = int64_t{group} * kGroup * kPanelColumns;
+    call.kernels.widen_int8(source + place, kGroup / 2, factors + group * kPanelColumns,
+                            wide.data() + place);
+  }
+  return wide.data();
+}
+
+void PackedMatrix::multiply_int8(const Call& call, const int16_t* wide, int32_t first_row,
+                                 int32_t num_rows, int32_t panel, float* sums) const {
+  alignas(32) int32_t exact[kTileRows * kPanelColumns];
+  const float* scales = scales_.data() + int64_t{panel} * kPanelColumns;
+  for (int32_t first = 0; first < depth_; first += kSection) {
+    const int32_t count = std::min(kSection, depth_ - first);
+    call.kernels.int16(call.rows.int16(first_row) + first, depth_,
+                       wide + int64_t{first} * kPanelColumns, 2 * kPanelColumns, count / 2,
+                       num_rows, exact);
+    call.kernels.scale_sums(exact, scales, num_rows, first > 0, sums, kPanelColumns);
+  }
+}
+
+void PackedMatrix::store_tile(const Call& call, const float* sums, int32_t first_row,
+                              int32_t num_rows, int32_t panel) const {
+  const int32_t first_output = panel * kPanelColumns;
   const int32_t columns = std::min(kPanelColumns, outputs_ - first_output);
-  for (int32_t i = 0; i < num_rows; ++i) {
-    float* target = out + int64_t{first_row + i} * outputs_ + first_output;
-    const float* source = sums + i * kPanelColumns;
+  const float* bias = call.bias == nullptr ? nullptr : call.bias + first_output;
+  for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns) {
+    float* target = call.out + int64_t{first_row + i} * outputs_ + first_output;
+    const float scale = call.rows.scale(first_row + i);
+    if (columns == kPanelColumns) {
+      call.kernels.store(sums, scale, bias, call.accumulate, target);
+      continue;
+    }
     for (int32_t j = 0; j < columns; ++j) {
-      const float value = source[j] + (bias != nullptr ? bias[first_output + j] : 0.0f);
-      target[j] = accumulate ? target[j] + value : value;
+      const float value = sums[j] * scale + (bias != nullptr ? bias[j] : 0.0f);
+      target[j] = call.accumulate ? target[j] + value : value;
     }
   }
 }

@@ -5,21 +5,28 @@
 #include <memory>
 #include <vector>
 
+#include "cpu/input_rows.h"
+#include "cpu/matrix_tile.h"
+
 namespace pagemill {
 
 // Columns of the product that a kernel works on at once, and the most rows.
 constexpr int32_t kPanelColumns = 16;
 constexpr int32_t kTileRows = 6;
 
-enum class WeightKind { kFloat32, kBfloat16, kInt8 };
+// The kernels of the instruction set in use.
+const MatrixTileKernels& matrix_kernels();
+
+// Rounds to nearest, ties to even; a NaN stays one.
+uint16_t to_bfloat16(float value);
 
 // A weight matrix [outputs, inputs] in panels of 16 outputs, padded with zeros: all of a panel's
 // numbers stand in the order in which a kernel reads them. Immutable, so safe to share.
 //
-// kInt8: rounded to 8 bits, one scale for each output (largest magnitude / 127). The activations
-// are rounded for each token when they come in, to 12 bits, or to as many as keep the sums exact
-// in 32 bits: the instructions take 16-bit operands anyway, and with 8 bits a small model answers
-// differently at every tenth token.
+// kInt8: rounded to 8 bits. A weight is the byte, times a whole factor (1 to 31) of its group of 32
+// neighbouring inputs, times its output's scale. Bytes times factors fit into the 16 bits that the
+// instructions take, so a product gets by with one scale an output, and the groups cost nothing in
+// its inner loop. Activations see InputRows.
 class PackedMatrix {
  public:
   // Reads `weight` [outputs][inputs]. Throws std::invalid_argument for sizes below 1, or inputs
@@ -28,29 +35,40 @@ class PackedMatrix {
 
   int32_t outputs() const { return outputs_; }
   int32_t inputs() const { return inputs_; }
+  WeightKind kind() const { return kind_; }
   int64_t num_bytes() const;
 
-  // out[i][j] (+)= sum over k of input[i][k] * weight[j][k], + bias[j] unless it is null.
+  // Makes `rows` ready for `num_rows` rows of this matrix's inputs.
+  void prepare(InputRows& rows, int32_t num_rows) const {
+    rows.resize(kind_, num_rows, inputs_, depth_);
+  }
+
+  // out[i][j] (+)= sum over k of rows[i][k] * weight[j][k], + bias[j] unless it is null.
   // `accumulate` adds to what `out` holds: a residual. Runs on the shared thread pool.
-  void multiply(const float* input, int32_t num_rows, const float* bias, bool accumulate,
-                float* out) const;
+  void multiply(const InputRows& rows, const float* bias, bool accumulate, float* out) const;
 
  private:
-  struct Inputs;  // the activations of one call, quantised where the kind wants it
-  void multiply_tile(const Inputs& inputs, int32_t first_row, int32_t num_rows, int32_t panel,
-                     const float* bias, bool accumulate, float* out) const;
+  struct Call;  // one product's operands
+  void pack_panel(const float* weight, int32_t panel);
+  void pack_int8(const float* row, int32_t panel, int32_t column);
+  const int16_t* widen_int8(const Call& call, int32_t panel) const;
+  void multiply_int8(const Call& call, const int16_t* wide, int32_t first_row, int32_t num_rows,
+                     int32_t panel, float* sums) const;
+  void multiply_panel(const Call& call, int32_t first_row, int32_t last_row, int32_t panel) const;
+  void store_tile(const Call& call, const float* sums, int32_t first_row, int32_t num_rows,
+                  int32_t panel) const;
   int64_t panel_elements() const { return int64_t{depth_} * kPanelColumns; }
 
   int32_t outputs_, inputs_;
-  int32_t depth_;  // inputs, padded to an even number for kInt8
+  int32_t depth_;  // inputs, padded to groups of 32 for kInt8
   int32_t num_panels_;
   WeightKind kind_;
   // One of these holds the panels: [panel][depth][16], for int8 [panel][depth / 2][16][2].
   std::vector<float> float32_;
   std::vector<uint16_t> bfloat16_;
   std::vector<int8_t> int8_;
-  std::vector<float> scales_;  // int8: of each output, padded to whole panels
-  float activation_limit_ = 0;  // int8: what the largest activation of a token becomes
+  std::vector<uint8_t> factors_;  // int8: [panel][group][16]
+  std::vector<float> scales_;     // int8: [panel][16]
 };
 
 }  // namespace pagemill

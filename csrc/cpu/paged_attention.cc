@@ -60,8 +60,8 @@ class TaskRunner {
     const int32_t num_queries = task.num_tokens * group_;
     scratch.reserve(num_queries, args_.head_dim);
     load_queries(task, scratch);
-    const int32_t context = args_.context_lens[task.row];
-    const int32_t row_end = args_.query_start[task.row + 1];
+    const int32_t context = args_.layout.context_lens[task.row];
+    const int32_t row_end = args_.layout.query_start[task.row + 1];
     // Position of the task's first and last query token.
     const int32_t first_position = context - (row_end - task.first_token);
     const int32_t last_position = first_position + task.num_tokens - 1;
@@ -100,8 +100,7 @@ class TaskRunner {
     const int32_t padded = (count + 15) / 16 * 16;
     const float* key_rows[kTilePositions];
     const float* value_rows[kTilePositions];
-    const int32_t* table =
-        args_.block_tables + static_cast<int64_t>(args_.slots[task.row]) * args_.max_blocks;
+    const int32_t* table = args_.layout.table(task.row);
     for (int32_t j = 0; j < count; ++j) {
       const int32_t position = start + j;
       const int64_t token = static_cast<int64_t>(table[position / args_.block_size]) *
@@ -162,11 +161,11 @@ std::vector<Task> make_tasks(const PagedAttentionArgs& args) {
   const int32_t group = args.num_heads / args.num_kv_heads;
   const int32_t max_tokens = std::max(1, kMaxQueries / group);
   std::vector<Task> tasks;
-  for (int32_t row = 0; row < args.num_rows; ++row) {
-    const int32_t row_end = args.query_start[row + 1];
-    for (int32_t first = args.query_start[row]; first < row_end; first += max_tokens) {
+  for (int32_t row = 0; row < args.layout.num_rows; ++row) {
+    const int32_t row_end = args.layout.query_start[row + 1];
+    for (int32_t first = args.layout.query_start[row]; first < row_end; first += max_tokens) {
       const int32_t num_tokens = std::min(max_tokens, row_end - first);
-      const int64_t seen = args.context_lens[row] - (row_end - first) + num_tokens;
+      const int64_t seen = args.layout.context_lens[row] - (row_end - first) + num_tokens;
       for (int32_t kv_head = 0; kv_head < args.num_kv_heads; ++kv_head) {
         tasks.push_back({row, kv_head, first, num_tokens, seen * num_tokens});
       }
@@ -184,34 +183,17 @@ void require(bool holds, const char* message) {
 }  // namespace
 
 void check(const PagedAttentionArgs& args) {
-  require(args.num_rows >= 0 && args.num_slots >= 0 && args.max_blocks >= 0, "negative size");
-  require(args.num_blocks >= 1 && args.block_size >= 1, "empty cache");
   require(args.num_kv_heads >= 1 && args.num_heads >= args.num_kv_heads &&
               args.num_heads % args.num_kv_heads == 0,
           "heads don't divide over KV heads");
   require(args.head_dim >= 1 && args.head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
-  require(args.query_start[0] == 0, "query_start must begin with 0");
-  require(args.num_rows == 0 || (args.query != nullptr && args.key_cache != nullptr &&
-                                 args.value_cache != nullptr && args.out != nullptr),
+  check(args.layout, args.num_blocks, args.block_size);
+  require(args.layout.num_rows == 0 || (args.query != nullptr && args.key_cache != nullptr &&
+                                        args.value_cache != nullptr && args.out != nullptr),
           "null pointer");
-  require(args.query_start[args.num_rows] <= 1 ||
+  require(args.layout.num_tokens() <= 1 ||
               args.query_stride >= int64_t{args.num_heads} * args.head_dim,
           "query_stride is too small");
-  for (int32_t row = 0; row < args.num_rows; ++row) {
-    const int64_t tokens =
-        static_cast<int64_t>(args.query_start[row + 1]) - args.query_start[row];
-    const int64_t context = args.context_lens[row];
-    require(tokens >= 0, "query_start must not fall");
-    require(context >= tokens, "a row has more queries than context");
-    const int64_t blocks = (context + args.block_size - 1) / args.block_size;
-    require(blocks <= args.max_blocks, "context_lens reaches past the block table");
-    require(args.slots[row] >= 0 && args.slots[row] < args.num_slots, "slot out of range");
-    const int32_t* table =
-        args.block_tables + static_cast<int64_t>(args.slots[row]) * args.max_blocks;
-    for (int64_t i = 0; i < blocks; ++i) {
-      require(table[i] >= 0 && table[i] < args.num_blocks, "block id out of range");
-    }
-  }
 }
 
 void paged_attention(const PagedAttentionArgs& args) {

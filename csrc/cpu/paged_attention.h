@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cpu/batch_layout.h"
+
 namespace pagemill {
 
 // One call's operands. Pointers stay the caller's; float data must not overlap.
@@ -10,24 +12,13 @@ namespace pagemill {
 // query, out: [query_start[num_rows]][num_heads][head_dim]; the query's tokens may stand further
 // apart, query_stride numbers, as slices of a fused product do
 // key_cache, value_cache: [num_blocks][block_size][num_kv_heads][head_dim]
-// block_tables: [num_slots][max_blocks], the row's line is slots[row]
-// query_start: [num_rows + 1]; context_lens: [num_rows]
-//
-// The last query of a row stands at position context_lens - 1. K/V of all tokens that a row sees,
-// its own included, are in the cache already.
 struct PagedAttentionArgs {
   const float* query;
   int64_t query_stride;
   const float* key_cache;
   const float* value_cache;
   float* out;
-  const int32_t* block_tables;
-  const int32_t* slots;
-  const int32_t* query_start;
-  const int32_t* context_lens;
-  int32_t num_rows;
-  int32_t num_slots;
-  int32_t max_blocks;
+  BatchLayout layout;
   int32_t num_blocks;
   int32_t num_heads;
   int32_t num_kv_heads;

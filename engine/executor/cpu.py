@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from .torch import TorchExecutor
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pagemill._core import KvCache
+from torch import Tensor
+
+from ..model.native import NativeDecoder
+from .batch import Batch
+from .rows import StepRows
+from .torch import ModelExecutor
+
+_I32 = NDArray[np.int32]
 
 
-class CpuExecutor(TorchExecutor):
-    """The torch executor with `_core.paged_attention` in the place of torch's attention.
+class CpuExecutor(ModelExecutor):
+    """A native decoder and its paged KV cache: a step's forward pass is one call."""
 
-    Its decoder may hold packed layers (`load_decoder(packed=...)`); the cache is float32.
-    """
+    def __init__(self, batch: Batch, decoder: NativeDecoder, cache: KvCache) -> None:
+        super().__init__(batch, decoder.config.vocab_size, torch.device("cpu"))
+        self._decoder = decoder
+        self._cache = cache
 
-    native_attention = True
+    def logits(self, rows: StepRows, places: _I32) -> Tensor:
+        return self._decoder.forward(
+            self._cache, rows.token_ids, rows.positions, self.layout_of(rows), places
+        )
+
+    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
+        self._cache.copy_blocks(sources, targets)

@@ -1,13 +1,15 @@
-"""Runs plans in torch, on any device; the attention is torch's reference unless told otherwise."""
+"""Runs plans in torch, on any device."""
 
 from __future__ import annotations
+
+from abc import abstractmethod
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..model.attention import BatchLayout, KVCache, make_attention
+from ..model.attention import BatchLayout, KVCache, PagedAttention
 from ..model.decoder import Decoder
 from ..sampling import apply_bitmask, sample
 from .base import Executor
@@ -17,55 +19,45 @@ from .rows import Drafts, StepRows
 _I32 = NDArray[np.int32]
 
 
-class TorchExecutor(Executor):
-    """A decoder and its paged KV cache.
+class ModelExecutor(Executor):
+    """What executors of real models share: how tokens are chosen from logits.
 
     On the CPU the best legal token is found, or one is drawn, in C++ (`GrammarRows.masked_argmax`,
     `masked_sample`); on other devices masks travel as packed bits and are applied there.
     """
 
-    native_attention = False
-
-    def __init__(self, batch: Batch, decoder: Decoder, cache: KVCache) -> None:
+    def __init__(self, batch: Batch, model_vocab_size: int, device: torch.device) -> None:
         super().__init__(batch)
-        if decoder.config.vocab_size < batch.vocab_size:
+        if model_vocab_size < batch.vocab_size:
             raise ValueError(
-                f"the model has {decoder.config.vocab_size} embeddings, "
+                f"the model has {model_vocab_size} embeddings, "
                 f"the tokenizer {batch.vocab_size} tokens"
             )
-        self._decoder = decoder
-        self._cache = cache
-        self._device = cache.key.device
-        self._on_cpu = self._device.type == "cpu"
-        self._attention = make_attention(decoder.config, cache, native=self.native_attention)
+        self._device = device
+        self._on_cpu = device.type == "cpu"
+
+    @abstractmethod
+    def logits(self, rows: StepRows, places: _I32) -> Tensor:
+        """Compute the rows, write their K/V, and return logits [len(places), vocab] on the device.
+
+        `places` are tokens by their index in the flat batch.
+        """
 
     @torch.inference_mode()
     def forward(self, rows: StepRows) -> _I32:
-        self._attention.begin(
-            BatchLayout(
-                rows.slot_mapping,
-                rows.query_start,
-                rows.context_lens,
-                rows.slots,
-                self.batch.block_tables,
-            )
-        )
         slots, drafts = rows.sampling_slots(), rows.drafts()
         settled = self._settled(slots, drafts)
-        logits = self._decoder(
-            self._tensor(rows.token_ids),
-            self._tensor(rows.positions),
-            self._attention,
-            self._tensor(np.ascontiguousarray(rows.positions_to_choose()[settled < 0])),
-        )
-        return self._choose(logits, slots, drafts, settled)
+        places = np.ascontiguousarray(rows.positions_to_choose()[settled < 0])
+        return self._choose(self.logits(rows, places), slots, drafts, settled)
 
-    @torch.inference_mode()
-    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
-        source = self._tensor(sources.astype(np.int64))
-        target = self._tensor(targets.astype(np.int64))
-        for part in (self._cache.key, self._cache.value):
-            part[:, target] = part[:, source]
+    def layout_of(self, rows: StepRows) -> BatchLayout:
+        return BatchLayout(
+            rows.slot_mapping,
+            rows.query_start,
+            rows.context_lens,
+            rows.slots,
+            self.batch.block_tables,
+        )
 
     def _tensor(self, array: NDArray[np.generic]) -> Tensor:
         tensor = torch.from_numpy(array)
@@ -153,3 +145,30 @@ class TorchExecutor(Executor):
 
         self.batch.note_cuts(slots, best_of)
         return apply_bitmask(logits, self._tensor(bitmask))
+
+
+class TorchExecutor(ModelExecutor):
+    """A torch decoder and its paged KV cache, on any device."""
+
+    def __init__(self, batch: Batch, decoder: Decoder, cache: KVCache) -> None:
+        super().__init__(batch, decoder.config.vocab_size, cache.key.device)
+        self._decoder = decoder
+        self._cache = cache
+        self._attention = PagedAttention(decoder.config, cache)
+
+    def logits(self, rows: StepRows, places: _I32) -> Tensor:
+        self._attention.begin(self.layout_of(rows))
+        logits: Tensor = self._decoder(
+            self._tensor(rows.token_ids),
+            self._tensor(rows.positions),
+            self._attention,
+            self._tensor(places),
+        )
+        return logits
+
+    @torch.inference_mode()
+    def copy_blocks(self, sources: _I32, targets: _I32) -> None:
+        source = self._tensor(sources.astype(np.int64))
+        target = self._tensor(targets.astype(np.int64))
+        for part in (self._cache.key, self._cache.value):
+            part[:, target] = part[:, source]

@@ -14,7 +14,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pagemill import _core
 from torch import Tensor
 
 from .config import ModelConfig
@@ -123,71 +122,3 @@ class PagedAttention:
     def _gather(self, cache: Tensor, blocks: Tensor, context: int, dtype: torch.dtype) -> Tensor:
         rows = cache[blocks].flatten(0, 1)[:context].to(dtype)
         return rows.transpose(0, 1).repeat_interleave(self._group, dim=0)
-
-
-class NativePagedAttention:
-    """The C++ kernel (csrc/cpu/paged_attention.h) over a float32 cache on the CPU."""
-
-    def __init__(self, config: ModelConfig, cache: KVCache) -> None:
-        if not serves_natively(cache):
-            raise ValueError("the kernel wants a contiguous float32 cache on the CPU")
-        self._config = config
-        self._key, self._value = cache.key, cache.value
-        self._block_size = cache.key.shape[2]
-        self._scale = config.head_dim**-0.5
-        self._slot_mapping = torch.empty(0, dtype=torch.int64)
-        self._layout: BatchLayout | None = None
-
-    def begin(self, layout: BatchLayout) -> None:
-        """Take the layout of the next forward pass."""
-        self._layout = layout
-        self._slot_mapping = torch.from_numpy(layout.slot_mapping.astype(np.int64))
-
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Write K/V of the batch, attend causally, and return [tokens, heads * head_dim]."""
-        layout, config = self._layout, self._config
-        if layout is None:
-            raise ValueError("begin() must be called before a forward pass")
-        keys, values = self._key[layer], self._value[layer]
-        keys.view(-1, *keys.shape[2:]).index_copy_(0, self._slot_mapping, key)
-        values.view(-1, *values.shape[2:]).index_copy_(0, self._slot_mapping, value)
-        if query.stride()[1:] != (config.head_dim, 1):
-            query = query.contiguous()
-        out = torch.empty(query.shape)
-        _core.paged_attention(
-            query.data_ptr(),
-            query.stride(0),
-            keys.data_ptr(),
-            values.data_ptr(),
-            out.data_ptr(),
-            layout.block_tables,
-            layout.slots,
-            layout.query_start,
-            layout.context_lens,
-            keys.shape[0],
-            config.num_heads,
-            config.num_kv_heads,
-            config.head_dim,
-            self._block_size,
-            self._scale,
-        )
-        return out.flatten(1)
-
-
-def serves_natively(cache: KVCache) -> bool:
-    """Whether the C++ kernel can work on a cache."""
-    return all(
-        part.device.type == "cpu" and part.dtype == torch.float32 and part.is_contiguous()
-        for part in (cache.key, cache.value)
-    )
-
-
-def make_attention(config: ModelConfig, cache: KVCache, *, native: bool | None = None) -> Attention:
-    """Return the attention for a cache: the C++ kernel for float32 on the CPU, else torch's.
-
-    `native` True demands the kernel (ValueError where it can't serve the cache), False the
-    reference.
-    """
-    if native or (native is None and serves_natively(cache)):
-        return NativePagedAttention(config, cache)
-    return PagedAttention(config, cache)

@@ -13,14 +13,7 @@ from torch import Tensor, nn
 from ..store import ModelFiles
 from .attention import Attention
 from .config import ModelConfig
-from .operations import (
-    Linear,
-    NativeOperations,
-    Operations,
-    PackedLinear,
-    TorchOperations,
-    WeightKind,
-)
+from .operations import rms_norm, rotate, silu_mul
 from .rotary import Rotary
 from .weights import load_weights
 
@@ -28,30 +21,28 @@ from .weights import load_weights
 class RMSNorm(nn.Module):
     """x / rms(x) * weight over the last dimension, computed in float32."""
 
-    def __init__(self, size: int, eps: float, operations: Operations) -> None:
+    def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size), requires_grad=False)
         self.eps = eps
-        self.operations = operations
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.operations.rms_norm(hidden, self.weight, self.eps)
+        return rms_norm(hidden, self.weight, self.eps)
 
 
 class SelfAttention(nn.Module):
     """Queries, keys and values from one product, rotary, paged attention, output product."""
 
-    def __init__(self, config: ModelConfig, layer: int, operations: Operations) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.layer = layer
-        self.operations = operations
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim = config.head_dim
         query_size, kv_size = config.num_heads * self.head_dim, config.num_kv_heads * self.head_dim
-        self.qkv = Linear(config.hidden_size, query_size + 2 * kv_size, bias=config.qkv_bias)
-        self.output = Linear(query_size, config.hidden_size, bias=config.output_bias)
+        self.qkv = nn.Linear(config.hidden_size, query_size + 2 * kv_size, bias=config.qkv_bias)
+        self.output = nn.Linear(query_size, config.hidden_size, bias=config.output_bias)
         norms = [
-            RMSNorm(self.head_dim, config.rms_norm_eps, operations) if config.qk_norm else None
+            RMSNorm(self.head_dim, config.rms_norm_eps) if config.qk_norm else None
             for _ in range(2)
         ]
         self.query_norm, self.key_norm = norms
@@ -72,37 +63,38 @@ class SelfAttention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             query, key = turning[:, :heads], turning[:, heads:]
             turning = torch.cat((self.query_norm(query), self.key_norm(key)), dim=1)
-        turned = self.operations.rotate(turning, *tables)
+        turned = rotate(turning, *tables)
         attended = attention(self.layer, turned[:, :heads], turned[:, heads:], value)
-        return self.output.add_to(residual, attended)
+        out: Tensor = residual + self.output(attended)
+        return out
 
 
 class FeedForward(nn.Module):
     """down(silu(gate(x)) * up(x)), gate and up from one product."""
 
-    def __init__(self, config: ModelConfig, operations: Operations) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.operations = operations
-        self.gate_up = Linear(
+        self.gate_up = nn.Linear(
             config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias
         )
-        self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, residual: Tensor, hidden: Tensor) -> Tensor:
         """Return residual + feed_forward(hidden)."""
-        return self.down.add_to(residual, self.operations.silu_mul(self.gate_up(hidden)))
+        out: Tensor = residual + self.down(silu_mul(self.gate_up(hidden)))
+        return out
 
 
 class Layer(nn.Module):
     """One block of the decoder: attention and feed-forward, each behind its norm."""
 
-    def __init__(self, config: ModelConfig, index: int, operations: Operations) -> None:
+    def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.attention_norm = RMSNorm(size, eps, operations)
-        self.attention = SelfAttention(config, index, operations)
-        self.feed_forward_norm = RMSNorm(size, eps, operations)
-        self.feed_forward = FeedForward(config, operations)
+        self.attention_norm = RMSNorm(size, eps)
+        self.attention = SelfAttention(config, index)
+        self.feed_forward_norm = RMSNorm(size, eps)
+        self.feed_forward = FeedForward(config)
 
     def forward(
         self, hidden: Tensor, tables: tuple[Tensor, Tensor], attention: Attention
@@ -115,16 +107,14 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """A whole model. Build it with `load_decoder`; its parameters never want gradients."""
 
-    def __init__(self, config: ModelConfig, rotary: Rotary, operations: Operations) -> None:
+    def __init__(self, config: ModelConfig, rotary: Rotary) -> None:
         super().__init__()
         self.config = config
         self.rotary = rotary
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(
-            Layer(config, index, operations) for index in range(config.num_layers)
-        )
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, operations)
-        self.head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     @torch.inference_mode()
     def forward(
@@ -145,35 +135,13 @@ class Decoder(nn.Module):
 
 
 def load_decoder(
-    files: ModelFiles,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    packed: WeightKind | None = None,
+    files: ModelFiles, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Decoder:
-    """Read a model from disk; EngineError(MODEL_INVALID) where files and decoder don't fit.
-
-    `packed` chooses the C++ kernels on the CPU, over weights packed as it says; activations are
-    float32 then, and `dtype` must be. None means plain torch.
-    """
-    if packed is not None and (dtype != torch.float32 or torch.device(device).type != "cpu"):
-        raise ValueError("packed weights are for float32 activations on the CPU")
+    """Read a model from disk; EngineError(MODEL_INVALID) where files and decoder don't fit."""
     config = ModelConfig.load(files.directory)
     weights = load_weights(files, config, dtype=dtype, device=device)
     rotary = Rotary(config, device)
-    operations = TorchOperations() if packed is None else NativeOperations()
     with torch.device("meta"):  # no memory for parameters that are replaced at once
-        decoder = Decoder(config, rotary, operations)
+        decoder = Decoder(config, rotary)
     decoder.load_state_dict(weights, strict=True, assign=True)
-    if packed is not None:
-        weights.clear()  # each layer's own copy goes as soon as it is packed
-        _pack(decoder, packed)
     return decoder.requires_grad_(False).eval()
-
-
-def _pack(module: nn.Module, kind: WeightKind) -> None:
-    for name, child in module.named_children():
-        if isinstance(child, Linear):
-            setattr(module, name, PackedLinear(child, kind))
-        else:
-            _pack(child, kind)

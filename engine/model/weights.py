@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -107,17 +108,17 @@ class _Gguf:
         return torch.from_numpy(array)
 
 
-def load_weights(
+def iterate_weights(
     files: ModelFiles,
     config: ModelConfig,
     *,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-) -> dict[str, Tensor]:
-    """Return the decoder's parameters by name, converted and fused.
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the decoder's parameters by name, converted and fused, a few at a time in memory.
 
     EngineError(MODEL_INVALID) when a tensor is missing or of another shape than the
-    configuration says.
+    configuration says. Embeddings that are also the head come as embedding.weight alone.
     """
     with ExitStack() as stack:
         source: _Source
@@ -125,10 +126,8 @@ def load_weights(
             source = _Gguf(stack.enter_context(GgufFile(files.weights[0])), config)
         else:
             source = _Safetensors(files.weights, stack)
-        recipes = dict(_recipes(config, source))
 
-        def build(item: tuple[str, tuple[list[str], tuple[int, ...]]]) -> tuple[str, Tensor]:
-            name, (parts, shape) = item
+        def build(name: str, parts: list[str], shape: tuple[int, ...]) -> tuple[str, Tensor]:
             pieces = [source.get(part).to(dtype) for part in parts]
             tensor = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
             if tuple(tensor.shape) != shape:
@@ -138,11 +137,27 @@ def load_weights(
                 )
             return name, tensor.contiguous().to(device)
 
-        # Dequantising and converting release the GIL; the largest go first.
-        with ThreadPoolExecutor(_LOADING_THREADS) as pool:
-            weights = dict(pool.map(build, recipes.items()))
-    if "head.weight" not in weights:
-        weights["head.weight"] = weights["embedding.weight"]
+        # Dequantising and converting release the GIL.
+        pool = stack.enter_context(ThreadPoolExecutor(_LOADING_THREADS))
+        ahead: collections.deque[Future[tuple[str, Tensor]]] = collections.deque()
+        for name, (parts, shape) in _recipes(config, source):
+            ahead.append(pool.submit(build, name, parts, shape))
+            if len(ahead) > 2 * _LOADING_THREADS:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def load_weights(
+    files: ModelFiles,
+    config: ModelConfig,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> dict[str, Tensor]:
+    """Return all parameters by name; a tied head is the embedding's very tensor."""
+    weights = dict(iterate_weights(files, config, dtype=dtype, device=device))
+    weights.setdefault("head.weight", weights["embedding.weight"])
     return weights
 
 

@@ -97,6 +97,7 @@ def small_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
     from pagemill.engine.model.attention import KVCache
     from pagemill.engine.model.config import ModelConfig
     from pagemill.engine.model.decoder import load_decoder
+    from pagemill.engine.model.native import NativeDecoder
     from pagemill.engine.store import ModelFiles
 
     folder = tmp_path_factory.mktemp("small")
@@ -116,7 +117,7 @@ def small_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
         )
     ).save_pretrained(folder)
     files = ModelFiles("small", folder, tuple(folder.glob("*.safetensors")))
-    decoders = {"torch": load_decoder(files), "cpu": load_decoder(files, packed="fp32")}
+    torch_decoder, native_decoder = load_decoder(files), NativeDecoder(files, "fp32")
     model = ModelConfig.load(folder)
 
     def make(executor: str, **settings: Any) -> Any:
@@ -125,9 +126,13 @@ def small_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
         num_blocks = config.num_blocks or 128
         sizes = Sizes(256, num_blocks, 256 // config.block_size)
         batch = Batch(config.max_num_seqs, sizes.blocks_per_seq, config.block_size, 257)
-        cache = KVCache.allocate(model, num_blocks, config.block_size)
-        kind = {"cpu": CpuExecutor, "torch": TorchExecutor}[executor]
-        return assemble(config, "small", sizes, vocabulary, kind(batch, decoders[executor], cache))
+        if executor == "torch":
+            cache = KVCache.allocate(model, num_blocks, config.block_size)
+            runner = TorchExecutor(batch, torch_decoder, cache)
+        else:
+            native_cache = native_decoder.allocate_cache(num_blocks, config.block_size, "fp32")
+            runner = CpuExecutor(batch, native_decoder, native_cache)
+        return assemble(config, "small", sizes, vocabulary, runner)
 
     yield make
     torch.set_num_threads(threads)

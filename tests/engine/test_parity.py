@@ -7,21 +7,26 @@ chunks, among other rows, and on blocks that another request has filled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from pagemill.engine import store  # noqa: E402
-from pagemill.engine.model.attention import BatchLayout, KVCache, make_attention  # noqa: E402
+from pagemill.engine.model.attention import BatchLayout, KVCache, PagedAttention  # noqa: E402
 from pagemill.engine.model.decoder import Decoder, load_decoder  # noqa: E402
 from pagemill.engine.model.gguf import GgufFile  # noqa: E402
+from pagemill.engine.model.native import NativeDecoder  # noqa: E402
 from pagemill.engine.tokenizer import Tokenizer  # noqa: E402
+
+I32 = NDArray[np.int32]
+Compute = Callable[[I32, I32, BatchLayout], torch.Tensor]
 
 BLOCK_SIZE = 16
 TOLERANCE = 2e-3
@@ -89,13 +94,36 @@ class Sequence:
 class PagedBatch:
     """Drives a decoder over a paged cache the way an executor does; blocks come in no order."""
 
-    def __init__(self, decoder: Decoder, *, native: bool, num_blocks: int = 128) -> None:
-        self.decoder = decoder
-        self.cache = KVCache.allocate(decoder.config, num_blocks, BLOCK_SIZE)
-        self.attention = make_attention(decoder.config, self.cache, native=native)
+    def __init__(self, decoder: Decoder | NativeDecoder, num_blocks: int = 128) -> None:
+        self.compute = (
+            self.natively(decoder, num_blocks)
+            if isinstance(decoder, NativeDecoder)
+            else self.in_torch(decoder, num_blocks)
+        )
         self.free = list(np.random.default_rng(7).permutation(num_blocks))
         self.tables = np.zeros((16, num_blocks), np.int32)
         self.sequences: list[Sequence] = []
+
+    def in_torch(self, decoder: Decoder, num_blocks: int) -> Compute:
+        attention = PagedAttention(
+            decoder.config, KVCache.allocate(decoder.config, num_blocks, BLOCK_SIZE)
+        )
+
+        def compute(ids: I32, positions: I32, layout: BatchLayout) -> torch.Tensor:
+            attention.begin(layout)
+            places = torch.arange(len(ids))
+            return decoder(torch.from_numpy(ids), torch.from_numpy(positions), attention, places)
+
+        return compute
+
+    def natively(self, decoder: NativeDecoder, num_blocks: int) -> Compute:
+        cache = decoder.allocate_cache(num_blocks, BLOCK_SIZE, "fp32")
+
+        def compute(ids: I32, positions: I32, layout: BatchLayout) -> torch.Tensor:
+            places = np.arange(len(ids), dtype=np.int32)
+            return decoder.forward(cache, ids, positions, layout, places).clone()
+
+        return compute
 
     def add(
         self, tokens: list[int], *, shared: Sequence | None = None, cached: int = 0
@@ -131,18 +159,14 @@ class PagedBatch:
                 ids.append(sequence.tokens[position])
             sequence.computed = end
             starts.append(len(ids))
-        self.attention.begin(
-            BatchLayout(
-                slot_mapping=np.array(mapping, np.int32),
-                query_start=np.array(starts, np.int32),
-                context_lens=np.array([sequence.computed for sequence, _ in work], np.int32),
-                slots=np.array([sequence.slot for sequence, _ in work], np.int32),
-                block_tables=self.tables,
-            )
+        layout = BatchLayout(
+            slot_mapping=np.array(mapping, np.int32),
+            query_start=np.array(starts, np.int32),
+            context_lens=np.array([sequence.computed for sequence, _ in work], np.int32),
+            slots=np.array([sequence.slot for sequence, _ in work], np.int32),
+            block_tables=self.tables,
         )
-        logits = self.decoder(
-            torch.tensor(ids), torch.tensor(positions), self.attention, torch.arange(len(ids))
-        )
+        logits = self.compute(np.array(ids, np.int32), np.array(positions, np.int32), layout)
         return [logits[start:end] for start, end in itertools.pairwise(starts)]
 
     def greedy(self, sequence: Sequence, logits: torch.Tensor, count: int) -> list[int]:
@@ -215,14 +239,14 @@ class Decoders:
     """One model twice: in plain torch, and on the C++ kernels."""
 
     torch: Decoder
-    native: Decoder
+    native: NativeDecoder
 
     @classmethod
     def load(cls, files: store.ModelFiles) -> Decoders:
-        return cls(load_decoder(files), load_decoder(files, packed="fp32"))
+        return cls(load_decoder(files), NativeDecoder(files, "fp32"))
 
 
-@pytest.fixture(params=["torch", "torch-native-attention", "native"])
+@pytest.fixture(params=["torch", "native"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -270,8 +294,7 @@ def expect(reference: Any, prompt: list[int], count: int) -> Expected:
 
 
 def check(decoders: Decoders, backend: str, way: Any, expected: Expected) -> None:
-    decoder = decoders.native if backend == "native" else decoders.torch
-    batch = PagedBatch(decoder, native=backend != "torch")
+    batch = PagedBatch(decoders.native if backend == "native" else decoders.torch)
     sequence, ours = way(batch, expected.prompt)
     assert expected.logits.abs().max() > 1.0  # else the tolerance would mean nothing
     assert (ours - expected.logits).abs().max() < TOLERANCE
@@ -357,8 +380,8 @@ def test_default_model_matches_transformers(
 @pytest.mark.timeout(600)
 def test_default_model_answers(model_files: store.ModelFiles) -> None:
     """Weights, permutation, rotary base and chat template are right together, or it couldn't."""
-    decoder, tokenizer = load_decoder(model_files), Tokenizer.load(model_files.directory)
+    decoder, tokenizer = NativeDecoder(model_files, "fp32"), Tokenizer.load(model_files.directory)
     question = {"role": "user", "content": "What is the capital of France?"}
-    batch = PagedBatch(decoder, native=True)
+    batch = PagedBatch(decoder)
     sequence, logits = in_one_piece(batch, np.concatenate(tokenizer.chat([question])).tolist())
     assert "Paris" in tokenizer.decode(batch.greedy(sequence, logits[-1], 12))

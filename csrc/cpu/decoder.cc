@@ -1,0 +1,167 @@
+#include "cpu/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "cpu/elementwise_kernels.h"
+#include "cpu/hadamard.h"
+#include "cpu/paged_attention.h"
+#include "cpu/row_tasks.h"
+
+namespace pagemill {
+namespace {
+
+void grow(std::vector<float>& buffer, int64_t size) {
+  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
+}
+
+void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(std::string("decoder: ") + message);
+}
+
+}  // namespace
+
+void CpuDecoder::check(const KvCache& cache, const DecoderStep& step) {
+  complete_ = complete_ || missing().empty();
+  require(complete_, "weights are missing");
+  require(cache.num_layers() == shape_.num_layers && cache.head_dim() == shape_.head_dim &&
+              cache.num_kv_heads() == shape_.num_kv_heads,
+          "the cache is another model's");
+  pagemill::check(step.layout, cache.num_blocks(), cache.block_size());
+  const int32_t num_tokens = step.layout.num_tokens();
+  const auto num_positions = static_cast<int64_t>(cos_.size()) / (shape_.head_dim / 2);
+  const int64_t places = int64_t{cache.num_blocks()} * cache.block_size();
+  for (int32_t i = 0; i < num_tokens; ++i) {
+    require(step.token_ids[i] >= 0 && step.token_ids[i] < shape_.vocab_size,
+            "token outside the vocabulary");
+    require(step.positions[i] >= 0 && step.positions[i] < num_positions,
+            "position outside the rotary table");
+    require(step.slot_mapping[i] >= 0 && step.slot_mapping[i] < places,
+            "place outside the cache");
+  }
+  for (int32_t i = 0; i < step.num_chosen; ++i) {
+    require(step.chosen[i] >= 0 && step.chosen[i] < num_tokens, "chosen token outside the batch");
+  }
+}
+
+void CpuDecoder::forward(KvCache& cache, const DecoderStep& step, float* logits) {
+  check(cache, step);
+  const int32_t num_tokens = step.layout.num_tokens();
+  if (num_tokens == 0) return;
+  grow(hidden_, int64_t{num_tokens} * shape_.hidden_size);
+  grow(fused_, int64_t{num_tokens} * fused_size());
+  grow(attended_, int64_t{num_tokens} * query_size());
+  grow(gate_up_, int64_t{num_tokens} * 2 * shape_.inner_size);
+  if (cache.kind() == KvKind::kInt8) {
+    queries_.resize(num_tokens, shape_.num_heads, shape_.head_dim);
+    schedule_.emplace(step.layout, cache.block_size(), shape_.num_kv_heads,
+                      shared_pool()->num_threads(), share_prefixes_);
+  }
+  embed(step);
+  for (int32_t index = 0; index < shape_.num_layers; ++index) {
+    const Layer& layer = layers_[index];
+    norm_rows(layer.attention_norm, nullptr, num_tokens, *layer.qkv.weight);
+    layer.qkv.weight->multiply(rows_, layer.qkv.bias_or_null(), false, fused_.data());
+    take_heads(cache, step, index);
+    attend(cache, step, index);
+    layer.output.weight->prepare(rows_, num_tokens);
+    for_rows(num_tokens, query_size(), [&](int32_t row) {
+      rows_.set(row, attended_.data() + int64_t{row} * query_size());
+    });
+    layer.output.weight->multiply(rows_, layer.output.bias_or_null(), true, hidden_.data());
+    feed_forward(layer, num_tokens);
+  }
+  if (step.num_chosen == 0) return;
+  norm_rows(norm_, step.chosen, step.num_chosen, *head_);
+  head_->multiply(rows_, nullptr, false, logits);
+}
+
+void CpuDecoder::embed(const DecoderStep& step) {
+  const int64_t size = shape_.hidden_size;
+  for_rows(step.layout.num_tokens(), size, [&](int32_t row) {
+    float* target = hidden_.data() + row * size;
+    const int64_t place = step.token_ids[row] * size;
+    if (kind_ == WeightKind::kFloat32) {
+      std::copy_n(float_embedding_.data() + place, size, target);
+    } else {
+      matrix_kernels().widen(bfloat16_embedding_.data() + place, size, target);
+    }
+  });
+}
+
+// rows_[i] = norm of the i-th chosen token, or of token i where `chosen` is null.
+void CpuDecoder::norm_rows(const std::vector<float>& weight, const int32_t* chosen,
+                           int32_t num_rows, const PackedMatrix& next) {
+  next.prepare(rows_, num_rows);
+  const int32_t size = shape_.hidden_size;
+  for_rows(num_rows, size, [&](int32_t row) {
+    thread_local std::vector<float> buffer;
+    grow(buffer, size);
+    const float* source = hidden_.data() + int64_t{chosen == nullptr ? row : chosen[row]} * size;
+    float* place = rows_.place(row);
+    float* target = place != nullptr ? place : buffer.data();
+    elementwise_kernels().rms_norm(source, weight.data(), shape_.rms_norm_eps, size, target);
+    rows_.set(row, target);
+  });
+}
+
+// Norms and turns queries and keys, writes K/V to the cache, and rounds the queries if it is int8.
+void CpuDecoder::take_heads(KvCache& cache, const DecoderStep& step, int32_t index) {
+  const Layer& layer = layers_[index];
+  const ElementwiseKernels& kernels = elementwise_kernels();
+  const int32_t dim = shape_.head_dim, half = dim / 2;
+  const bool int8 = cache.kind() == KvKind::kInt8;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  for_rows(step.layout.num_tokens(), fused_size(), [&](int32_t token) {
+    float* heads = fused_.data() + int64_t{token} * fused_size();
+    const float* cos = cos_.data() + int64_t{step.positions[token]} * half;
+    const float* sin = sin_.data() + int64_t{step.positions[token]} * half;
+    for (int32_t h = 0; h < shape_.num_heads + shape_.num_kv_heads; ++h) {
+      float* head = heads + int64_t{h} * dim;
+      const auto& norm = h < shape_.num_heads ? layer.query_norm : layer.key_norm;
+      if (!norm.empty()) kernels.rms_norm(head, norm.data(), shape_.rms_norm_eps, dim, head);
+      kernels.rotate(head, cos, sin, half);
+      // Orthogonal, so that scores stay as they are; a key's few large numbers are spread over the
+      // head, and rounding with one scale a key loses less.
+      if (int8) hadamard(head, dim);
+    }
+    const float* keys = heads + query_size();
+    cache.write(index, step.slot_mapping[token], keys, keys + kv_size());
+    if (!int8) return;
+    for (int32_t h = 0; h < shape_.num_heads; ++h) {
+      queries_.set(int64_t{token} * shape_.num_heads + h, heads + int64_t{h} * dim, dim, scale);
+    }
+  });
+}
+
+void CpuDecoder::attend(const KvCache& cache, const DecoderStep& step, int32_t layer) {
+  if (cache.kind() == KvKind::kInt8) {
+    quantized_attention(
+        {queries_, cache, layer, step.layout, shape_.num_heads, attended_.data()}, *schedule_);
+    return;
+  }
+  paged_attention({fused_.data(), fused_size(), cache.float_keys(layer),
+                   cache.float_values(layer), attended_.data(), step.layout, cache.num_blocks(),
+                   shape_.num_heads, shape_.num_kv_heads, shape_.head_dim, cache.block_size(),
+                   1.0f / std::sqrt(static_cast<float>(shape_.head_dim))});
+}
+
+void CpuDecoder::feed_forward(const Layer& layer, int32_t num_tokens) {
+  norm_rows(layer.feed_forward_norm, nullptr, num_tokens, *layer.gate_up.weight);
+  layer.gate_up.weight->multiply(rows_, layer.gate_up.bias_or_null(), false, gate_up_.data());
+  layer.down.weight->prepare(rows_, num_tokens);
+  const int32_t size = shape_.inner_size;
+  for_rows(num_tokens, 2 * size, [&](int32_t row) {
+    thread_local std::vector<float> buffer;
+    grow(buffer, size);
+    const float* gate = gate_up_.data() + int64_t{row} * 2 * size;
+    float* place = rows_.place(row);
+    float* target = place != nullptr ? place : buffer.data();
+    elementwise_kernels().silu_mul(gate, gate + size, size, target);
+    rows_.set(row, target);
+  });
+  layer.down.weight->multiply(rows_, layer.down.bias_or_null(), true, hidden_.data());
+}
+
+}  // namespace pagemill
