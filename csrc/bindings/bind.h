@@ -10,5 +10,6 @@ void bind_grammar(pybind11::module_& module);
 void bind_draft(pybind11::module_& module);
 void bind_cpu(pybind11::module_& module);
 void bind_expression(pybind11::module_& module);
+void bind_page(pybind11::module_& module);
 
 }  // namespace pagemill

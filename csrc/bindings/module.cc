@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, module) {
   pagemill::bind_draft(module);
   pagemill::bind_cpu(module);
   pagemill::bind_expression(module);
+  pagemill::bind_page(module);
 }

@@ -20,7 +20,10 @@ class _PipeClosed(Exception):
 
 
 class _Frame(typer.core.TyperGroup):
-    """Takes a closed pipe out of Click's hands, which would exit with 1, as if pages had failed."""
+    """Keeps Typer's hands off a closed pipe and Ctrl-C.
+
+    It would exit with 1 for the one, as if pages had failed, and say nothing for the other.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -30,6 +33,8 @@ class _Frame(typer.core.TyperGroup):
             return result
         except BrokenPipeError:
             raise _PipeClosed from None
+        except KeyboardInterrupt:
+            raise typer.Abort from None
 
 
 app = typer.Typer(

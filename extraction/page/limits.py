@@ -10,7 +10,10 @@ from ..reason import Reason, Refused
 
 @dataclass(frozen=True)
 class PageLimits:
-    """Bounds of one page. `max_parse_work` and `max_reopened`: see `parse.nesting_work`."""
+    """Bounds of one page. `max_parse_work` and `max_reopened` bound `_core.PageCost`'s
+    `open_elements` and `reopened`; `max_seconds` is processor time, so that a page's fate doesn't
+    depend on what else the machine does.
+    """
 
     max_bytes: int = 10 * 1024 * 1024
     max_parse_work: int = 40_000_000
@@ -22,15 +25,15 @@ class PageLimits:
 
 
 class Deadline:
-    """The moment by which a page must have been read."""
+    """The processor time of this thread by which a page must have been read."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._ends = time.monotonic() + seconds
+        self._ends = time.thread_time() + seconds
 
     def check(self) -> None:
         """Raise Refused when the time is over."""
-        if time.monotonic() > self._ends:
+        if time.thread_time() > self._ends:
             raise Refused(
                 Reason.PAGE_UNREADABLE,
                 f"reading the page took over {self._seconds:g} seconds",

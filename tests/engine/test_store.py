@@ -257,3 +257,14 @@ def test_a_sliding_window_limits_the_context() -> None:
     assert ModelConfig.from_hf(mistral).max_position == 64
     qwen2 = {**LLAMA, "model_type": "qwen2", "sliding_window": 64, "use_sliding_window": False}
     assert ModelConfig.from_hf(qwen2).max_position == 128
+
+
+def test_a_cache_that_is_no_folder_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAGEMILL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(EngineError, match=r"the cache can't be written: .*file") as refused:
+        store.pull()
+    assert refused.value.reason == EngineReason.MODEL_INVALID
+    assert "\n" not in str(refused.value)
