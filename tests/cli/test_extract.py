@@ -137,7 +137,7 @@ def test_an_error_is_one_line_and_a_status(
     reason: str | None,
 ) -> None:
     (tmp_path / "broken.json").write_text('{"type": "nonsense"}')
-    unsupported = {"type": "object", "properties": {"a": {"type": "array", "contains": {}}}}
+    unsupported = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
     (tmp_path / "unsupported.json").write_text(json.dumps(unsupported))
     done = with_services("extract", *arguments)
     assert done.status == status, done.err
