@@ -50,7 +50,7 @@ class PageText:
 class _Frame:
     """Lines under construction: the page's, or those of one table cell."""
 
-    __slots__ = ("cells", "glue", "line", "lines", "prefix", "space")
+    __slots__ = ("cells", "glue", "line", "lines", "only_link", "prefix", "space")
 
     def __init__(self, cells: list[list[list[Part]]] | None = None) -> None:
         self.lines: list[list[Part]] = []
@@ -58,6 +58,7 @@ class _Frame:
         self.prefix = ""  # stands before the line's first word
         self.glue = ""  # joins what follows to the line that seems to have ended
         self.space = False
+        self.only_link = 0  # parts of the line, when these are an item's mark and a link
         self.cells = cells  # a row's frame: the cells that have ended
 
 
@@ -76,18 +77,26 @@ class TextWriter:
         self._sources: list[str] = []
         self._links: list[str] = []
         self._seen: set[str] = set()
+        self._alternatives: dict[int, str] = {}  # sources that are images' texts
+        self._pictured: set[str] = set()
+        self._link_start = 0
         self._mark = ""
 
     def words(self, text: str) -> None:
         """Add text as it stands in the source; its white space is normalised."""
-        clean = text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text)
-        words = clean.split()
         frame = self._frames[-1]
-        if not words:
+        if text.isspace():  # most texts are the source's indentation
+            frame.space = True
+            return
+        joined = " ".join(text.split())
+        clean = text
+        if not joined.isprintable():
+            clean = _INVISIBLE.sub("", text)
+            joined = " ".join(clean.split())
+        if not joined:
             frame.space = frame.space or bool(clean)
             return
         self._open(frame, spaced=clean[0].isspace())
-        joined = " ".join(words)
         self._sources.append(text)
         frame.line.append((joined, len(self._sources) - 1))
         self._seen.add(joined)
@@ -121,6 +130,9 @@ class TextWriter:
         """End the line, unless it waits for what follows (a term for its definition)."""
         frame = self._frames[-1]
         if frame.line and not frame.glue:
+            if frame.only_link == len(frame.line):
+                del frame.line[0]
+            frame.only_link = 0
             frame.lines.append(frame.line)
             frame.line = []
             frame.space = False
@@ -152,16 +164,33 @@ class TextWriter:
         line = self._frames[-1].line
         return bool(line) and line[-1][0][-1:].isdigit()
 
-    def has_seen(self, text: str) -> bool:
-        """Whether `text` was written before, as the whole of a source text."""
-        return text in self._seen
+    def alternative(self, text: str) -> None:
+        """Add an image's text in brackets; it is left out where the page says the same."""
+        words = " ".join(text.split())
+        if words in self._seen or words in self._pictured:
+            return
+        self._pictured.add(words)
+        self.made("[")
+        self._sources.append(text)
+        self._alternatives[len(self._sources) - 1] = words
+        self._frames[-1].line.append((words, len(self._sources) - 1))
+        self.made("]", spaced=False)
+        self.separate()
+
+    def start_link(self) -> None:
+        """What follows is a link's."""
+        self._link_start = len(self._frames[-1].line)
 
     def end_link(self, href: str) -> None:
-        """The words just written are a link's."""
-        line = self._frames[-1].line
-        if line:
-            self._links.append(href)
-            line.append(("", -1 - len(self._links)))
+        """The words since `start_link` are a link's."""
+        frame = self._frames[-1]
+        if not frame.line:
+            return
+        self._links.append(href)
+        frame.line.append(("", -1 - len(self._links)))
+        # An item that is nothing but a link needs no mark; in front of more text it gets one.
+        only = self._link_start == 0 and frame.line[0] == ("- ", _MADE)
+        frame.only_link = len(frame.line) if only else 0
 
     def start_row(self) -> None:
         self.start_block()
@@ -220,7 +249,12 @@ class TextWriter:
         sources: list[int] = []
         links: list[tuple[int, str]] = []
         offset = 0
+        menus: set[str] = set()
         for line in lines:
+            if self._alternatives and any(part[0] == "[" for part in line):
+                line = self._without_doubles(line)
+            if _says_nothing_new(line, menus):
+                continue
             if out:
                 out.append("\n")
                 offset += 1
@@ -234,3 +268,31 @@ class TextWriter:
                 out.append(text)
                 offset += len(text)
         return PageText("".join(out), starts, ends, sources, self._sources, links)
+
+    def _without_doubles(self, line: list[Part]) -> list[Part]:
+        """The line without images' texts that the page also says elsewhere."""
+        kept: list[Part] = []
+        at = 0
+        while at < len(line):
+            words = self._alternatives.get(line[at + 1][1]) if at + 2 < len(line) else None
+            if words is None or words not in self._seen or line[at][0] != "[":
+                if line[at][0] != " " or (kept and kept[-1][0] != " "):
+                    kept.append(line[at])
+                at += 1
+                continue
+            at += 3
+        while kept and kept[-1] == (" ", _MADE):
+            kept.pop()
+        return kept
+
+
+def _says_nothing_new(line: list[Part], menus: set[str]) -> bool:
+    """Whether the line holds no word, or is a link's that has stood alone on a line before."""
+    words = "".join(text for text, source in line if source >= 0)
+    if not words:
+        return True
+    if line[-1][1] >= _MADE or len(line) > 2:
+        return False
+    known = words in menus
+    menus.add(words)
+    return known

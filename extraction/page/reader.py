@@ -115,13 +115,14 @@ def _read_text(
     elif kind == "text":
         content = PageText.plain(source)
     else:
-        tree = parse(feed_markup(source) if kind == "feed" else source, limits)
+        markup = feed_markup(source) if kind == "feed" else source
+        tree = parse(markup, limits)
         deadline.check()
         if tree.root is None:
             raise Refused(Reason.PAGE_EMPTY, "the page has no content")
         metadata = read_metadata(tree, limits)
         deadline.check()
-        content = visible_text(tree.body or tree.root, limits, deadline)
+        content = visible_text(tree.body or tree.root, markup, limits, deadline)
     return Page(
         kind=kind,
         url=url,

@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborNode
 from ..reason import Reason, Refused
 from .limits import Deadline, PageLimits
 from .lines import PageText, TextWriter
-from .visibility import UNSEEN_TAGS, is_hidden, is_spoken_only, is_struck
+from .visibility import UNSEEN_TAGS, Sight, is_spoken_only, is_struck
 
 _BLOCKS = frozenset(
     "address article aside blockquote body caption center details dialog dir div dl fieldset "
@@ -24,16 +24,19 @@ _HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
 _STRUCK = frozenset({"del", "s", "strike"})
 _SEPARATE = frozenset({"button", "label", "option", "rt"})
 _FILE_NAME = re.compile(r"\.(?:jpe?g|png|gif|webp|svg|avif)$", re.IGNORECASE)
+_LETTER = re.compile(r"[^\W\d_]")
 _MAX_ALT = 200
 _MAX_OPTIONS = 12
 
 
-def visible_text(root: LexborNode, limits: PageLimits, deadline: Deadline) -> PageText:
+def visible_text(root: LexborNode, source: str, limits: PageLimits, deadline: Deadline) -> PageText:
     """Return the text that a reader of the page sees; walks the tree without recursion.
 
-    Refused when the tree has too many nodes, or the time is over.
+    `source` is the markup that the tree was read from. Refused when the tree has too many nodes,
+    or the time is over.
     """
     writer = TextWriter()
+    sight = Sight(source)
     open_nodes: list[tuple[LexborNode, str]] = []
     node: LexborNode | None = root
     count = 0
@@ -47,7 +50,7 @@ def visible_text(root: LexborNode, limits: PageLimits, deadline: Deadline) -> Pa
         if node.is_text_node:
             writer.words(node.text_content or "")
         elif node.is_element_node:
-            close = _enter(writer, node)
+            close = _enter(writer, sight, node)
             if close is not None:
                 following = node.first_child
                 if following is not None:
@@ -65,7 +68,7 @@ def visible_text(root: LexborNode, limits: PageLimits, deadline: Deadline) -> Pa
     return writer.finish()
 
 
-def _enter(writer: TextWriter, node: LexborNode) -> str | None:
+def _enter(writer: TextWriter, sight: Sight, node: LexborNode) -> str | None:
     """Start an element; returns what `_leave` must do, or None when its inside is skipped."""
     tag = node.tag or ""
     if tag in UNSEEN_TAGS:
@@ -74,11 +77,13 @@ def _enter(writer: TextWriter, node: LexborNode) -> str | None:
     if tag == "dialog" and "open" not in attributes:
         return None
     if attributes:
-        if is_hidden(tag, attributes):
-            return None
-        if tag not in _STRUCK and is_struck(attributes):
-            tag = "s"
-        elif is_spoken_only(attributes):
+        styled = "style" in attributes
+        if styled or "hidden" in attributes or "aria-hidden" in attributes:
+            if sight.is_hidden(tag, attributes):
+                return None
+            if styled and tag not in _STRUCK and is_struck(attributes):
+                tag = "s"
+        if tag != "s" and "class" in attributes and is_spoken_only(attributes):
             writer.separate()
             return "separate"
     if tag == "br":
@@ -124,8 +129,11 @@ def _start(writer: TextWriter, tag: str) -> str:
     elif tag in _SEPARATE:
         writer.separate()
         return "separate"
+    elif tag == "a":
+        writer.start_link()
+        return "link"
     else:
-        return "link" if tag == "a" else ""
+        return ""
     return "block"
 
 
@@ -152,14 +160,8 @@ def _leave(writer: TextWriter, node: LexborNode, close: str) -> None:
 
 def _image(writer: TextWriter, attributes: dict[str, str | None]) -> None:
     alt = " ".join((attributes.get("alt") or "").split())
-    if not alt or len(alt) > _MAX_ALT or _FILE_NAME.search(alt) or writer.has_seen(alt):
-        return
-    if not any(char.isalpha() for char in alt):
-        return
-    writer.made("[")
-    writer.words(alt)
-    writer.made("]", spaced=False)
-    writer.separate()
+    if alt and len(alt) <= _MAX_ALT and not _FILE_NAME.search(alt) and _LETTER.search(alt):
+        writer.alternative(alt)
 
 
 def _input(writer: TextWriter, attributes: dict[str, str | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # Never text for a reader, whatever their attributes.
 UNSEEN_TAGS = frozenset(
@@ -19,10 +20,25 @@ _HIDING_STYLE = re.compile(
     r")",
     re.IGNORECASE,
 )
+# What rotating displays write on slides that wait for their turn.
+_SLIDE_STYLE = re.compile(
+    r"position\s*:\s*absolute;(?=.*\b(?:top|left)\s*:\s*0(?:px)?\s*;)(?=.*(?:z-index|width)\s*:)",
+    re.I | re.S,
+)
 _PHRASING = frozenset("a abbr b bdi em i label small span strong sub sup time".split())
 _PANEL_NAME = re.compile(
     r"(?:^|[\s_-])(?:tab|accordion|collaps(?:e|ible|ed)|expandable|drawer|toggle)"
     r"[_-]?(?:content|panel|pane|body|item|box|container)?[_-]?\d*(?:[\s_-]|$)",
+    re.IGNORECASE,
+)
+# What a click on something else shows: a script that toggles an element, a control that names it.
+_OPENS = re.compile(
+    r"""["']#([\w-]{2,80})["']\s*\)\s*\.\s*(?:toggle|slideToggle|fadeToggle|slideDown)\s*\("""
+    r"""|\saria-controls\s*=\s*["']([\w-]{2,80})["']"""
+    r"""|<a\s[^<>]{0,200}?href\s*=\s*["']#([\w-]{2,80})["']"""
+)
+_DIALOG_NAME = re.compile(
+    r"modal|popup|pop-up|overlay|dialog|lightbox|cookie|consent|menu|nav|search|login|cart",
     re.IGNORECASE,
 )
 _STRUCK_STYLE = re.compile(r"text-decoration[a-z-]*\s*:[^;]*line-through", re.IGNORECASE)
@@ -33,35 +49,59 @@ _SPOKEN_CLASS = re.compile(
 )
 
 
-def is_hidden(tag: str, attributes: dict[str, str | None]) -> bool:
-    """Whether the attributes take the element, and all that it holds, out of sight.
+class Sight:
+    """Tells which elements of one page are out of sight; `source` is the page's markup."""
 
-    Panels that a click on their tab opens count as seen. `aria-hidden` hides icons and doubles
-    of spoken text; on containers it only says that a dialog was open when the page was stored.
-    """
-    if attributes.get("aria-hidden") == "true" and tag in _PHRASING:
-        return True
-    style = attributes.get("style")
-    out_of_sight = "hidden" in attributes or (
-        style is not None and _HIDING_STYLE.search(style) is not None
-    )
-    return out_of_sight and not _is_panel(attributes)
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._opened: frozenset[str] | None = None
+
+    def is_hidden(self, tag: str, attributes: dict[str, str | None]) -> bool:
+        """Whether the attributes take the element, and all that it holds, out of sight.
+
+        Panels that a click opens count as seen. `aria-hidden` hides icons and doubles of spoken
+        text; on containers it only says that a dialog was open when the page was stored.
+        """
+        if attributes.get("aria-hidden") == "true" and tag in _PHRASING:
+            return True
+        style = attributes.get("style")
+        out_of_sight = "hidden" in attributes or (style is not None and _hides(style))
+        if not out_of_sight or self._is_panel(attributes):
+            return False
+        return style is None or not _SLIDE_STYLE.search(style)
+
+    def _is_panel(self, attributes: dict[str, str | None]) -> bool:
+        if attributes.get("role") == "tabpanel":
+            return True
+        own_id = attributes.get("id") or ""
+        names = f"{attributes.get('class') or ''} {own_id}"
+        if _PANEL_NAME.search(names):
+            return True
+        if not own_id or attributes.get("role") == "dialog" or _DIALOG_NAME.search(names):
+            return False
+        if self._opened is None:
+            found = _OPENS.finditer(self._source)
+            self._opened = frozenset(match[1] or match[2] or match[3] for match in found)
+        return own_id in self._opened
 
 
-def _is_panel(attributes: dict[str, str | None]) -> bool:
-    if attributes.get("role") == "tabpanel":
-        return True
-    names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
-    return _PANEL_NAME.search(names) is not None
+@lru_cache(maxsize=4096)
+def _hides(style: str) -> bool:
+    return _HIDING_STYLE.search(style) is not None
 
 
 def is_struck(attributes: dict[str, str | None]) -> bool:
     """Whether the element's own style draws a line through its text."""
     style = attributes.get("style")
-    return style is not None and _STRUCK_STYLE.search(style) is not None
+    return style is not None and "line-through" in style and bool(_STRUCK_STYLE.search(style))
 
 
 def is_spoken_only(attributes: dict[str, str | None]) -> bool:
     """Whether the text is for screen readers: kept, but never glued to its neighbours."""
     names = attributes.get("class")
-    return names is not None and _SPOKEN_CLASS.search(names) is not None
+    return names is not None and _names_spoken(names)
+
+
+@lru_cache(maxsize=8192)
+def _names_spoken(names: str) -> bool:
+    return _SPOKEN_CLASS.search(names) is not None
