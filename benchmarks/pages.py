@@ -3,16 +3,18 @@
     python benchmarks/pages.py DIR --json
 
 DIR has a folder per set with gold.jsonl ({"id", "url", "html", "gold", "meta"}) and pages. The
-prompt's text of a page is its visible text and its metadata block as the set's schema asks for
-it, before anything is cut for length. Per set:
+prompt's text of a page is its visible text and its metadata block as the set's schema asks for it,
+known values left out, before anything is cut for length. Per set:
 
 - retained: share of gold values (a list's items one by one; of alternatives any) whose letters
-  and digits stand in the prompt's text; on products, of the values that stand in plain text.
+  and digits stand in the prompt's text or in a known value; on products, of the values that stand
+  in plain text.
 - retained_text: the same in the visible text alone.
 - chars_ratio: characters of the prompt's text / of plain text (all text outside of scripts and
   styles, white space collapsed), median over pages; text_ratio: the visible text's alone.
 - tokens_p50: tokens of the prompt's text, with the default model's tokenizer (--no-tokens: none).
 - pages_per_s: pages read in a second of this process's CPU time, prompts and tokens left out.
+- barriers: pages taken for captchas, logins and the like, by reason; gold pages are none.
 - refused: pages that were not read, by reason. slowest_s: the page that took longest.
 
 encoding_accuracy: pages of main_text decoded as their true encoding decodes them. crashes: pages
@@ -35,7 +37,8 @@ from typing import Any
 
 from pagemill import schemas
 from pagemill.extraction import prompt
-from pagemill.extraction.page import PageLimits, decode, read
+from pagemill.extraction.known import find, known_sources
+from pagemill.extraction.page import PageLimits, barrier, decode, read
 from pagemill.extraction.page.decode import python_codec
 from pagemill.extraction.reason import Reason, Refused
 from pagemill.extraction.schema_prompt import SchemaPrompt
@@ -111,6 +114,7 @@ class SetReport:
         self.text_ratios: list[float] = []
         self.tokens: list[int] = []
         self.refused: Counter[str] = Counter()
+        self.barriers: Counter[str] = Counter()
         self.crashes: list[str] = []
         self.pages = 0
         self.seconds = 0.0
@@ -130,6 +134,7 @@ class SetReport:
             "tokens_p50": int(median(self.tokens)) if self.tokens else None,
             "pages_per_s": round(self.pages / self.seconds, 1) if self.seconds else None,
             "slowest_s": round(self.slowest, 3),
+            "barriers": dict(self.barriers),
             "refused": dict(self.refused),
         }
 
@@ -145,6 +150,7 @@ def lines_of(folder: Path, limit: int) -> Iterator[dict[str, Any]]:
 def measure(folder: Path, limit: int, tokenizer: Any, *, speed_only: bool, misses: bool) -> Any:
     fields, name = SETS[folder.name]
     schema = SchemaPrompt.of(schemas.library.get(name)) if name else SchemaPrompt("")
+    sources = known_sources(schemas.library.get(name)) if name else ()
     report = SetReport()
     for line in lines_of(folder, limit):
         body = (folder / line["html"]).read_bytes()
@@ -165,14 +171,29 @@ def measure(folder: Path, limit: int, tokenizer: Any, *, speed_only: bool, misse
         report.pages += 1
         if page is None or speed_only:
             continue
-        built = prompt.build(tokenizer, schema, page, budget=_ROOM, max_page_tokens=_ROOM)
+        try:
+            barrier.check(page)
+        except Refused as refusal:
+            report.barriers[refusal.reason.value] += 1
+            if misses:
+                print(f"{line['id']}\t{refusal.reason.value}", file=sys.stderr)
+        known = find(page, sources)
+        built = prompt.build(
+            tokenizer,
+            schema,
+            page,
+            budget=_ROOM,
+            max_page_tokens=_ROOM,
+            known=known.fields(),
+        )
+        told = [json.dumps(each.value, ensure_ascii=False) for each in known.values.values()]
         report.tokens.append(len(tokenizer.encode(built.page_text)))
         plain = plain_text(page.source)
         if len(plain) > 200:
             report.ratios.append(len(built.page_text) / len(plain))
             report.text_ratios.append(len(page.text) / len(plain))
         any_of = bool(line["meta"].get("gold_is_list_of_alternatives"))
-        whole, seen = letters(built.page_text), letters(page.text)
+        whole, seen = letters(" ".join([built.page_text, *told])), letters(page.text)
         visible = letters(plain) if any_of else ""
         for field, texts in wanted_values(line["gold"], fields, any_of):
             looked_for = [letters(text) for text in texts if letters(text)]

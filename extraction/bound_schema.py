@@ -10,6 +10,7 @@ from typing import Any
 
 from pagemill import schemas
 
+from .known import KnownSource, known_sources
 from .null_words import null_words
 from .schema_prompt import SchemaPrompt
 
@@ -22,7 +23,8 @@ class BoundSchema:
 
     `ref` is name@version for a registered schema, else the schema's hash. `grammar.hash` names
     the table that the engine gets. `prompt` is the part of the prompt that all its pages share.
-    `null_words` stand for null in its records.
+    `null_words` stand for null in its records; `known_sources` are the fields that metadata may
+    answer.
     """
 
     ref: str
@@ -34,6 +36,7 @@ class BoundSchema:
     validator: schemas.Validator
     prompt: SchemaPrompt = field(repr=False)
     null_words: frozenset[str] = field(repr=False)
+    known_sources: tuple[KnownSource, ...] = field(default=(), repr=False)
 
 
 _cache: OrderedDict[tuple[str, str], BoundSchema] = OrderedDict()
@@ -72,6 +75,7 @@ def bind(source: Any) -> BoundSchema:
         validator=schemas.Validator(schema),
         prompt=SchemaPrompt.of(schema, name=name),
         null_words=null_words(schema),
+        known_sources=known_sources(schema),
     )
     with _lock:
         _cache[key] = bound

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -19,7 +19,8 @@ from pagemill.engine.tokenizer import Tokenizer
 
 from . import grounding, null_words, prompt
 from .bound_schema import BoundSchema
-from .page import Page, PageLimits, read
+from .known import Known, find, put
+from .page import Page, PageLimits, barrier, read
 from .reason import Reason, Refused
 from .record import (
     ExtractOptions,
@@ -42,6 +43,7 @@ class Prepared:
     request: Request
     page_cut: bool
     timings: Timings
+    known: Known = field(default_factory=Known)
 
 
 class Extractor:
@@ -67,7 +69,10 @@ class Extractor:
     def prepare(
         self, page: PageInput, schema: BoundSchema, options: ExtractOptions | None = None
     ) -> Prepared | Result:
-        """Read the page and make its request (CPU only); a Result says why that's impossible."""
+        """Read the page and make its request (CPU only); a Result says why that's impossible.
+
+        A page whose metadata answers all that the schema asks needs no engine: its Result is done.
+        """
         options = options or ExtractOptions()
         started = time.perf_counter()
         try:
@@ -78,7 +83,16 @@ class Extractor:
                 encoding=page.encoding,
                 limits=self._limits,
             )
+            barrier.check(content)
+            known = (
+                find(content, schema.known_sources)
+                if options.metadata and options.known_values
+                else Known()
+            )
             read_done = time.perf_counter()
+            whole = known.whole_record(schema.schema)
+            if whole is not None and not schema.validator.errors(whole):
+                return self._known_result(page, schema, options, known, whole, started)
             built = prompt.build(
                 self.tokenizer,
                 schema.prompt,
@@ -86,6 +100,7 @@ class Extractor:
                 budget=self._max_model_len - options.max_tokens,
                 max_page_tokens=options.max_page_tokens,
                 metadata=options.metadata,
+                known=known.fields(),
             )
         except Refused as refusal:
             return Result.failed(
@@ -116,7 +131,29 @@ class Extractor:
             page=built.page_text.encode("utf-8", "replace"),
         )
         timings = Timings(read_s=read_done - started, prompt_s=_since(read_done))
-        return Prepared(page, content, schema, options, request, built.page_cut, timings)
+        return Prepared(page, content, schema, options, request, built.page_cut, timings, known)
+
+    def _known_result(
+        self,
+        page: PageInput,
+        schema: BoundSchema,
+        options: ExtractOptions,
+        known: Known,
+        record: Any,
+        started: float,
+    ) -> Result:
+        return Result(
+            id=page.id,
+            url=page.url,
+            status="done",
+            record=record,
+            evidence=known.evidence() if options.evidence else [],
+            schema=schema.ref,
+            model=self.model,
+            prompt_version=prompt.PROMPT_VERSION,
+            known=list(known.values),
+            timings=Timings(read_s=_since(started)),
+        )
 
     def finish(self, prepared: Prepared, output_ids: Sequence[int], last: Output) -> Result:
         """Make the result: parse, validate, look up the evidence.
@@ -125,10 +162,19 @@ class Extractor:
         """
         started = time.perf_counter()
         record, problem = self._record(prepared, output_ids, last)
+        known = prepared.known if problem is None else Known()
+        if known.values:
+            with_known = put(record, known)
+            if prepared.schema.validator.errors(with_known):
+                known = Known()
+            else:
+                record = with_known
         evidence = []
         if problem is None and prepared.options.evidence:
             page = prepared.page
-            evidence = grounding.locate(record, page.text, page.metadata.entries)
+            evidence = known.evidence() + grounding.locate(
+                record, page.text, page.metadata.entries, known=known.values
+            )
         usage = last.usage
         return Result(
             id=prepared.input.id,
@@ -142,6 +188,7 @@ class Extractor:
             prompt_version=prompt.PROMPT_VERSION,
             page_cut=prepared.page_cut,
             truncated=problem is None and _was_cut(last),
+            known=list(known.values),
             usage=TokenUsage(
                 prompt_tokens=usage.prompt_tokens,
                 cached_tokens=usage.cached_tokens,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -56,17 +56,25 @@ class _Place:
     exact: bool
 
 
-def locate(record: Any, page_text: str, metadata: Sequence[MetadataEntry] = ()) -> list[Evidence]:
+def locate(
+    record: Any,
+    page_text: str,
+    metadata: Sequence[MetadataEntry] = (),
+    *,
+    known: Collection[str] = (),
+) -> list[Evidence]:
     """Return the evidence for the strings and numbers of `record`, in document order.
+
+    What stands at or below the JSON pointers `known` is passed by.
 
     Of several places the one nearest to the neighbouring values' is taken: the chain of places
     with the least sum of distances. Empty strings, booleans and null have no evidence.
     """
-    text = _Searchable(page_text)
-    leaves = list(_leaves(record))
+    text = Searchable(page_text)
+    leaves = [leaf for leaf in _leaves(record) if not _is_below(leaf[0], known)]
     found = [(pointer, value, text.places(value)) for pointer, value in leaves]
     chosen = _nearest_chain([places for _, _, places in found])
-    entries = [(entry, _Searchable(entry.value)) for entry in metadata]
+    entries = [(entry, Searchable(entry.value)) for entry in metadata]
     evidence: list[Evidence] = []
     for (pointer, value, places), place in zip(found, chosen, strict=True):
         if place is not None:
@@ -82,6 +90,10 @@ def locate(record: Any, page_text: str, metadata: Sequence[MetadataEntry] = ()) 
         elif (told := _in_metadata(pointer, value, entries)) is not None:
             evidence.append(told)
     return evidence
+
+
+def _is_below(pointer: str, known: Collection[str]) -> bool:
+    return any(pointer == above or pointer.startswith(f"{above}/") for above in known)
 
 
 def _leaves(record: Any) -> Iterator[tuple[str, str | int | float]]:
@@ -101,7 +113,7 @@ def _leaves(record: Any) -> Iterator[tuple[str, str | int | float]]:
 
 
 def _in_metadata(
-    pointer: str, value: str | int | float, entries: Sequence[tuple[MetadataEntry, _Searchable]]
+    pointer: str, value: str | int | float, entries: Sequence[tuple[MetadataEntry, Searchable]]
 ) -> Evidence | None:
     best: tuple[MetadataEntry, _Place] | None = None
     for entry, text in entries:
@@ -121,7 +133,7 @@ def _in_metadata(
     )
 
 
-class _Searchable:
+class Searchable:
     """A text in which values are looked up: as it is, levelled, and by its numbers."""
 
     def __init__(self, text: str) -> None:

@@ -27,6 +27,11 @@ _WORDS = frozenset(
 )
 
 
+def is_null_word(text: str) -> bool:
+    """Whether a text only says that there is nothing."""
+    return _plain(text) in _WORDS
+
+
 def null_words(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the words that stand for null in records of a schema: those it doesn't use itself.
 

@@ -9,6 +9,7 @@ where page text imitates them.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from .reason import Reason, Refused
 from .schema_prompt import FieldSource, SchemaPrompt
 
 # Raised when the wording changes, here or in schema_prompt: it is part of a page's identity.
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 
 _OPEN, _CLOSE = "<page>", "</page>"
 _DELIMITER = re.compile(r"<(/?)(?=page>)", re.IGNORECASE)
@@ -63,12 +64,13 @@ def build(
     budget: int,
     max_page_tokens: int,
     metadata: bool = True,
+    known: Collection[str] = (),
 ) -> Prompt:
     """Return the prompt of a page, of at most `budget` tokens.
 
-    Of text that doesn't fit, what stands before the main heading is left out, then the last lines
-    (`page_cut`). Raises Refused
-    (prompt_too_long) when the schema leaves no room for a page.
+    Metadata of the fields `known` ("outer.inner") is left out: they need no answer. Of text that
+    doesn't fit, what stands before the main heading is left out, then the last lines (`page_cut`).
+    Raises Refused (prompt_too_long) when the schema leaves no room for a page.
     """
     system = {"role": "system", "content": schema.system}
     frame = tokenizer.chat([system, {"role": "user", "content": f"{_OPEN}\n\n{_CLOSE}"}])
@@ -79,7 +81,7 @@ def build(
             "the schema's description leaves no room for the page",
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
-    facts = _metadata_lines(page, schema.sources) if metadata else [f"title: {page.title}"]
+    facts = _metadata_lines(page, schema.sources, known) if metadata else [f"title: {page.title}"]
     content, cut = _page_part(tokenizer, page, room, facts)
     messages = [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
     pieces = tokenizer.chat(messages)
@@ -121,7 +123,9 @@ def _from_main_heading(text: str) -> str:
     return text[at:] if at <= _MENU_SHARE * len(text) else text
 
 
-def _metadata_lines(page: Page, sources: tuple[FieldSource, ...]) -> list[str]:
+def _metadata_lines(
+    page: Page, sources: tuple[FieldSource, ...], known: Collection[str]
+) -> list[str]:
     """The metadata block, the most telling lines last.
 
     What the schema's fields are found in stands under the fields' names; meta tags as they are,
@@ -133,7 +137,7 @@ def _metadata_lines(page: Page, sources: tuple[FieldSource, ...]) -> list[str]:
         return address + page.metadata.lines()
     told: list[tuple[str, str]] = []
     for field, thing, keys in sources:
-        for key in keys:
+        for key in keys if field not in known else ():
             found = [
                 entry.value
                 for entry in entries
@@ -143,7 +147,7 @@ def _metadata_lines(page: Page, sources: tuple[FieldSource, ...]) -> list[str]:
             if found:
                 told.extend((field, value) for value in found)
                 break
-    fields = {field for field, _ in told}
+    fields = {field for field, _ in told}.union(known)
     tags = grouped_lines(
         (entry.key, entry.value)
         for entry in entries

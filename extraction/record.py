@@ -45,7 +45,8 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How a record is made. `max_page_tokens` bounds the page's part of the prompt.
 
     `timeout_s` counts from arrival at the engine, 0 means none; `salt` keeps a tenant's cached
-    page blocks apart; `metadata` puts JSON-LD, microdata and OpenGraph values into the prompt.
+    page blocks apart; `metadata` puts JSON-LD, microdata and OpenGraph values into the prompt;
+    `known_values` takes what they answer plainly as it is, without asking the model.
     """
 
     max_tokens: int = 768
@@ -55,6 +56,7 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seed: int = 0
     evidence: bool = True
     metadata: bool = True
+    known_values: bool = True
     timeout_s: float = 0.0
     priority: int = 0
     tenant: str = ""
@@ -133,6 +135,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     `schema` is name@version, or the schema's hash when it has no name. `page_cut` says that the
     page was longer than its share of the prompt, and that some of it was left out. `truncated`
     says that the record is whole and valid, but max_tokens made it shorter than it would have been.
+    `known` are JSON pointers of values that the page states plainly: the model didn't choose them.
     """
 
     id: str
@@ -146,6 +149,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     prompt_version: int = 0
     page_cut: bool = False
     truncated: bool = False
+    known: list[str] = []
     usage: TokenUsage = TokenUsage()
     timings: Timings = Timings()
 

@@ -158,7 +158,7 @@ def _sources(schema: Mapping[str, Any]) -> Iterator[FieldSource]:
         field = _resolved(field, schema)
         stated = field.get("x-pagemill-source")
         paths = [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []
-        split = [path.split(".") for path in paths if isinstance(path, str) and "." in path]
+        split = [path.split(".") for path in paths if isinstance(path, str) and path[:1].isupper()]
         if split:
             yield FieldSource(name, split[0][0], tuple(_entry_key(parts[1:]) for parts in split))
         if depth < _MAX_DEPTH:

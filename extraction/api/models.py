@@ -29,6 +29,9 @@ class Options(Strict):
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     evidence: bool | None = Field(default=None, description="Say where each value stands")
     metadata: bool | None = Field(default=None, description="Show JSON-LD and such to the model")
+    known_values: bool | None = Field(
+        default=None, description="Take what metadata states plainly without asking the model"
+    )
     timeout_s: float | None = Field(default=None, ge=0, le=3600, description="0: none")
 
     def extract_options(self, *, max_tokens: int) -> ExtractOptions:

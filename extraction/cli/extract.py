@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,11 @@ from ..reason import Reason, Refused
 from .console import say
 from .exit_status import ExitStatus
 from .options import EngineEndpoint, Model, RedisUrl
+
+
+class KnownValues(enum.StrEnum):
+    ON = "on"
+    OFF = "off"
 
 
 def extract(
@@ -38,6 +44,10 @@ def extract(
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Budget of a record.")] = None,
     evidence: Annotated[bool, typer.Option(help="Say where each value stands.")] = True,
+    known_values: Annotated[
+        KnownValues,
+        typer.Option(help="Take what the page's metadata states plainly without asking the model."),
+    ] = KnownValues.ON,
     redis_url: RedisUrl = None,
     engine: EngineEndpoint = None,
     model: Model = None,
@@ -63,7 +73,11 @@ def extract(
     source = schema_source.read_file(schema) if schema_source.is_file(schema) else schema
     pages = read_pages(inputs, stdin=sys.stdin.buffer, max_page_bytes=settings.max_page_bytes)
     logs.configure("error", "console")
-    options = ExtractOptions(max_tokens=settings.max_tokens, evidence=evidence)
+    options = ExtractOptions(
+        max_tokens=settings.max_tokens,
+        evidence=evidence,
+        known_values=known_values is KnownValues.ON,
+    )
     started = time.monotonic()
     with _sink(out) as sink, contextlib.ExitStack() as stack:
         run = LocalRun(

@@ -1,5 +1,6 @@
 """Crawled bytes to visible text and metadata: decode, parse once, walk once."""
 
+from . import barrier
 from .decode import Decoded, decode
 from .limits import PageLimits
 from .metadata import Metadata, MetadataEntry
@@ -14,6 +15,7 @@ __all__ = [
     "Page",
     "PageLimits",
     "SourcePiece",
+    "barrier",
     "decode",
     "read",
 ]

@@ -111,10 +111,33 @@ class Metadata:
     entries: list[MetadataEntry] = field(default_factory=list)
     title: str = ""
     base_url: str = ""
+    # All objects of JSON-LD and microdata as they stand, by the start of their paths, and the meta
+    # tags by their names in lower case.
+    things: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    tags: dict[str, str] = field(default_factory=dict, repr=False)
 
     def lines(self) -> list[str]:
         """Return the block as `key: value` lines; values of one key share a line."""
         return grouped_lines((entry.key, entry.value) for entry in self.entries)
+
+    def value_at(self, path: str) -> str | None:
+        """Return the text of the value that stands at a path of evidence; None for no value."""
+        kind, _, rest = path.partition("/")
+        if kind == "meta":
+            return self.tags.get(rest)
+        for entry in self.entries:
+            if entry.path == path:
+                return entry.value
+        number, _, inner = rest.partition("/")
+        value: Any = self.things.get(f"{kind}/{number}")
+        for part in inner.split("/"):
+            if isinstance(value, dict):
+                value = value.get(part)
+            elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                return None
+        return None if value is None or isinstance(value, dict | list) else scalar_text(value)
 
 
 def grouped_lines(facts: Iterable[tuple[str, str]]) -> list[str]:
@@ -159,6 +182,8 @@ def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
         entries=collector.entries,
         title=title,
         base_url=(base.attributes.get("href") or "").strip() if base else "",
+        things=dict(things),
+        tags=collector.tags,
     )
 
 
@@ -169,9 +194,15 @@ def _head(tree: LexborHTMLParser, collector: _Collector) -> str:
     for meta in tree.css("meta"):
         attributes = meta.attributes
         name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
+        content = _one_line(attributes.get("content") or "")
+        if name and content and len(collector.tags) < _MAX_ENTRIES:
+            collector.tags.setdefault(name, content)
         key = _META_KEYS.get(name)
         if key is not None:
-            collector.add(key, attributes.get("content") or "", f"meta/{name}")
+            collector.add(key, content, f"meta/{name}")
+    times = (element.attributes.get("datetime") for element in tree.css("time[datetime]"))
+    if stated := next((_one_line(time) for time in times if time and time.strip()), ""):
+        collector.tags.setdefault("time", stated)
     canonical = tree.css_first("link[rel~=canonical]")
     if canonical is not None:
         collector.add("url", canonical.attributes.get("href") or "", "link/canonical")
@@ -179,12 +210,13 @@ def _head(tree: LexborHTMLParser, collector: _Collector) -> str:
 
 
 def _ordered(things: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    wanted = [entry for entry in things if not _types(entry[1]) & _FURNITURE]
-    wanted.sort(key=lambda entry: bool(_types(entry[1]) & _PUBLISHERS))
+    wanted = [entry for entry in things if not types_of(entry[1]) & _FURNITURE]
+    wanted.sort(key=lambda entry: bool(types_of(entry[1]) & _PUBLISHERS))
     return wanted[:_MAX_THINGS]
 
 
-def _types(thing: dict[str, Any]) -> set[str]:
+def types_of(thing: dict[str, Any]) -> set[str]:
+    """The schema.org types of a JSON-LD object, without their address."""
     stated = thing.get("@type")
     names = stated if isinstance(stated, list) else [stated]
     return {str(name).rpartition("/")[2] for name in names if name}
@@ -195,6 +227,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self.entries: list[MetadataEntry] = []
+        self.tags: dict[str, str] = {}
         self._values: dict[str, set[str]] = {}
 
     def add(self, key: str, value: str, path: str, thing: str = "") -> None:
@@ -221,7 +254,7 @@ class _Collector:
 
     def thing(self, thing: dict[str, Any], path: str) -> None:
         """Add all facts of a JSON-LD object."""
-        kind = min(_types(thing), default="")
+        kind = min(types_of(thing), default="")
         self.add("type", kind, f"{path}/@type", kind)
         for key, value, at in _facts(thing, path):
             if len(self.entries) >= _MAX_ENTRIES:
@@ -248,7 +281,7 @@ def _facts(thing: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
                     for i, item in reversed(list(enumerate(items)))
                 )
         elif value is not None and key:
-            yield key, _scalar(value), at
+            yield key, scalar_text(value), at
 
 
 def _inner(value: dict[str, Any], key: str) -> list[tuple[str, str, Any]]:
@@ -258,12 +291,12 @@ def _inner(value: dict[str, Any], key: str) -> list[tuple[str, str, Any]]:
     """
     if "@value" in value:
         return [("@value", key, value["@value"])]
-    kinds = _types(value)
+    kinds = types_of(value)
     if key and "PropertyValue" in kinds and "name" in value and "value" in value:
         name = value["name"]
         if key.endswith("ngredient"):
-            return [("value", key, f"{_scalar(value['value'])} {_scalar(name)}")]
-        return [("value", f"{_scalar(name)}"[:60], value["value"])]
+            return [("value", key, f"{scalar_text(value['value'])} {scalar_text(name)}")]
+        return [("value", f"{scalar_text(name)}"[:60], value["value"])]
     if kinds & {"HowToStep", "HowToDirection", "HowToTip"} and value.get("text"):
         return [("text", key, value["text"])]
     if "HowToSection" in kinds:
@@ -287,7 +320,8 @@ def _minutes(duration: re.Match[str]) -> str:
     return f"{total} minutes" if total else ""
 
 
-def _scalar(value: Any) -> str:
+def scalar_text(value: Any) -> str:
+    """A JSON scalar as people write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

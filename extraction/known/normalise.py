@@ -1,0 +1,161 @@
+"""Metadata's spellings to the JSON values that a schema asks for.
+
+Each function returns None for what it can't read, and for what may be read in two ways: a value
+that is ambiguous is left to who sees the page.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from email.utils import parsedate_to_datetime
+
+_NUMBER = re.compile(r"-?\d[\d.,'’ \u00a0\u202f]*")
+_SPACES = re.compile(r"[ '’\u00a0\u202f]")
+_ISO_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:$|[T\s])")
+_BARE_DATE = re.compile(r"(\d{4})(\d{2})(\d{2})$")
+_SLASHED_DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:$|\s)")
+_ENGLISH_DATE = re.compile(
+    r"(?:(?P<d1>\d{1,2})(?:st|nd|rd|th)?\s+(?P<m1>[a-z]{3,9})\.?,?|(?P<m2>[a-z]{3,9})\.?\s+"
+    r"(?P<d2>\d{1,2})(?:st|nd|rd|th)?,?)\s+(?P<y>\d{4})\b",
+    re.IGNORECASE,
+)
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_DURATION = re.compile(
+    r"P(?:(\d{1,3})W)?(?:(\d{1,4})D)?"
+    r"(?:T(?:(\d{1,4}(?:\.\d+)?)H)?(?:(\d{1,5}(?:\.\d+)?)M)?(?:(\d{1,7}(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+_WORDED_DURATION = re.compile(
+    r"(?:(\d{1,3})\s*(?:d|days?)\b)?[\s,]*"
+    r"(?:(\d{1,3})\s*(?:h|hrs?|hours?|std\.?|stunden?|heures?|horas?|ore|uur)(?:\b|(?=\d)))?[\s,]*(?:and\s+)?"
+    r"(?:(\d{1,4})\s*(?:m|mins?\.?|minutes?|minuten?|minutos?|minuti|min\.?)\b\.?)?",
+    re.IGNORECASE,
+)
+# Only symbols that stand for one currency; "$" and "kr" stand for many.
+_SYMBOLS = {
+    "€": "EUR",
+    "£": "GBP",
+    "₹": "INR",
+    "₽": "RUB",
+    "₩": "KRW",
+    "₺": "TRY",
+    "₴": "UAH",
+    "₫": "VND",
+    "₪": "ILS",
+    "฿": "THB",
+    "zł": "PLN",
+    "Kč": "CZK",
+    "R$": "BRL",
+    "US$": "USD",
+    "A$": "AUD",
+    "C$": "CAD",
+    "CHF": "CHF",
+}
+# Choices of schemas under the names that schema.org and shops have for them.
+_CHOICES = {
+    "instock": "InStock",
+    "available": "InStock",
+    "limitedavailability": "InStock",
+    "instoreonly": "InStock",
+    "onlineonly": "InStock",
+    "availablefororder": "InStock",
+    "soldout": "OutOfStock",
+    "oos": "OutOfStock",
+    "unavailable": "OutOfStock",
+    "presale": "PreOrder",
+    "availableforpreorder": "PreOrder",
+    "madetoorder": "BackOrder",
+    "telecommute": "REMOTE",
+    "contract": "CONTRACTOR",
+    "perdiem": "OTHER",
+}
+
+
+def number(text: str, *, plain: bool = False) -> float | None:
+    """The one number in a text; 1.299,50 and 1,299.50 alike.
+
+    A single mark before three digits may be either mark: None, but for `plain` texts, in which a
+    point is the decimal point, as schema.org asks of prices.
+    """
+    found = _NUMBER.findall(text)
+    if len(found) != 1:
+        return None
+    run = _SPACES.sub("", found[0]).rstrip(".,")
+    marks = [char for char in run if char in ".,"]
+    if not marks:
+        return float(run)
+    last = marks[-1]
+    whole, _, part = run.rpartition(last)
+    if len(set(marks)) == 2:
+        other = "," if last == "." else "."
+        if whole.count(last) or any(len(group) != 3 for group in whole.split(other)[1:]):
+            return None
+        return float(f"{whole.replace(other, '')}.{part}")
+    if len(marks) > 1:
+        groups = run.split(last)[1:]
+        return float(run.replace(last, "")) if all(len(g) == 3 for g in groups) else None
+    if len(part) == 3 and whole.lstrip("-") != "0" and not (plain and last == "."):
+        return None
+    return float(f"{whole}.{part}")
+
+
+def day(text: str) -> str | None:
+    """The day of a date or a moment as YYYY-MM-DD; in its own time zone, None for 3/4/2021."""
+    text = text.strip()
+    for pattern in (_ISO_DATE, _BARE_DATE, _SLASHED_DATE):
+        if found := pattern.match(text):
+            return _day(int(found[1]), int(found[2]), int(found[3]))
+    if found := _ENGLISH_DATE.search(text):
+        month = (found["m1"] or found["m2"]).lower()[:3]
+        if month in _MONTHS:
+            return _day(int(found["y"]), _MONTHS.index(month) + 1, int(found["d1"] or found["d2"]))
+    if text.isascii() and text.isdigit() and len(text) in (10, 13):
+        seconds = int(text) / (1000 if len(text) == 13 else 1)
+        return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+    try:
+        return parsedate_to_datetime(text).date().isoformat()
+    except (ValueError, TypeError, IndexError):
+        return None
+
+
+def minutes(text: str) -> int | None:
+    """The minutes of an ISO 8601 duration, of "1 h 15 min", or of a bare number."""
+    text = text.strip()
+    if found := _DURATION.fullmatch(text):
+        weeks, days, hours, mins, seconds = (float(part or 0) for part in found.groups())
+        total = weeks * 10080 + days * 1440 + hours * 60 + mins + seconds / 60
+        return round(total) if any(found.groups()) else None
+    if found := _WORDED_DURATION.fullmatch(text):
+        days, hours, mins = (int(part or 0) for part in found.groups())
+        return round(days * 1440 + hours * 60 + mins) if any(found.groups()) else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+def currency(text: str) -> str | None:
+    """The ISO 4217 code, also of symbols that stand for one currency."""
+    text = text.strip()
+    if len(text) == 3 and text.isascii() and text.isalpha():
+        return text.upper()
+    return _SYMBOLS.get(text)
+
+
+def choice(text: str, choices: list[object]) -> str | None:
+    """The choice that a text means: "http://schema.org/InStock", "in stock", "Full-time"."""
+    bare = _bare(text.strip().rstrip("/").rpartition("/")[2])
+    named = {_bare(each): each for each in choices if isinstance(each, str)}
+    meant = named.get(bare)
+    if meant is None and bare in _CHOICES:
+        meant = named.get(_bare(_CHOICES[bare]))
+    return meant
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+def _day(year: int, month: int, of_month: int) -> str | None:
+    try:
+        return date(year, month, of_month).isoformat()
+    except ValueError:
+        return None
