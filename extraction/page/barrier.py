@@ -26,8 +26,9 @@ _CAPTCHA_MARKUP = re.compile(
     re.IGNORECASE,
 )
 _CAPTCHA = re.compile(
-    r"(?:verify|confirm|prove|make sure|check(?:ing)?) (?:that )?you(?:'|’)?(?: a)?re (?:a |not a )?"
-    r"(?:human|robot|bot)|are you (?:a )?(?:human|robot)|i(?:'|’)?m not a robot|unusual traffic|"
+    r"(?:verify|confirm|prove|make sure|check(?:ing)?) (?:that )?you(?:'|’)?(?: a)?re "
+    r"(?:a |not a )?(?:human|robot|bot)|are you (?:a )?(?:human|robot)|"
+    r"i(?:'|’)?m not a robot|unusual traffic|"
     r"checking your browser|enter the characters you see|press (?:&|and) hold|security check|"
     r"automated (?:access|requests)|sind sie ein (?:mensch|roboter)|vérifier que vous|"
     r"êtes(?:-vous)? un humain|no soy un robot|just a moment",
@@ -44,7 +45,8 @@ _PASSWORD = re.compile(r"<input[^<>]{0,300}type\s*=\s*[\"']?password", re.IGNORE
 _NOT_FOUND = re.compile(
     r"^(?:error |fehler |oops[!,.]* )?404\b|\b(?:page|seite|página|pagina|product|file|url)"
     r"(?: \w+){0,3} (?:not found|nicht gefunden|introuvable|no encontrada|non trovata|"
-    r"niet gevonden|não encontrada)|^not found|page introuvable|(?:doesn(?:'|’)?t|does not|no longer) exists?\b|"
+    r"niet gevonden|não encontrada)|^not found|page introuvable|"
+    r"(?:doesn(?:'|’)?t|does not|no longer) exists?\b|"
     r"(?:can(?:'|’|no)?t|cannot|couldn(?:'|’)?t) find (?:the|that|this) page|existiert nicht",
     re.IGNORECASE,
 )
