@@ -23,12 +23,14 @@ from typing import Any
 from ..grounding import Searchable
 from ..null_words import is_null_word
 from ..page import Page
-from . import cues, normalise
+from . import cues, normalise, written_days
 from .sources import KnownSource
 from .things import Stated, level, subject, values_at
 from .values import Known, KnownValue, Place
 
 _TAGS = re.compile(r"<[^<>]{1,300}>")
+_MAIN_HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
+_DOUBLED = re.compile(r"\(\(([^()]*)\)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _URL_DAY = re.compile(r"/\d{4}/\d{1,2}/\d{1,2}/|/\d{4}-\d{2}-\d{2}(?=[/-]|$)")
 _LONG_TEXT = 200  # a text that may be longer is prose, and may be cut
@@ -94,6 +96,10 @@ class _Reader:
             found = cues.labelled(text, source.labels)
         if found is None and {"InStock", "OutOfStock"} <= set(source.schema.get("enum", ())):
             found = cues.availability(text)
+        if found is None and source.heading:
+            found = self._main_heading()
+        if found is None and source.days:
+            found = written_days.of_article(text)
         if found is None:
             return None
         value, start, end = found
@@ -131,6 +137,15 @@ class _Reader:
         if "string" in kinds:
             return self._string(source.pointer, stated, schema)
         raise _Dropped("no value of the field's type is made from metadata")
+
+    def _main_heading(self) -> tuple[str, int, int] | None:
+        """The first main heading that the page's title repeats."""
+        title = level(self._page.title)
+        for found in _MAIN_HEADING.finditer(self._page.text):
+            name = level(found[1])
+            if name and name in title:
+                return (found[1], *found.span(1))
+        return None
 
     def _choice(self, pointer: str, stated: list[Stated], choices: list[Any]) -> KnownValue:
         read = [(normalise.choice(text, choices), text, path) for text, path in stated]
@@ -216,7 +231,8 @@ def _texts(pointer: str, stated: list[Stated], schema: Mapping[str, Any]) -> Kno
     values: list[str] = []
     places: list[Place] = []
     for raw, path in stated:
-        texts = [plain(raw)]
+        # A widespread recipe plugin writes notes as ((note)).
+        texts = [_DOUBLED.sub(r"(\1)", plain(raw))]
         if len(stated) == 1 and longest and longest <= 60 and "," in raw:
             texts = [part.strip() for part in texts[0].split(",")]
         elif len(stated) == 1 and "\n" in raw.strip():

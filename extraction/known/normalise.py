@@ -7,20 +7,16 @@ that is ambiguous is left to who sees the page.
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+from . import written_days
 
 _NUMBER = re.compile(r"-?\d[\d.,'’ \u00a0\u202f]*")
 _SPACES = re.compile(r"[ '’\u00a0\u202f]")
 _ISO_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:$|[T\s])")
 _BARE_DATE = re.compile(r"(\d{4})(\d{2})(\d{2})$")
 _SLASHED_DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:$|\s)")
-_ENGLISH_DATE = re.compile(
-    r"(?:(?P<d1>\d{1,2})(?:st|nd|rd|th)?\s+(?P<m1>[a-z]{3,9})\.?,?|(?P<m2>[a-z]{3,9})\.?\s+"
-    r"(?P<d2>\d{1,2})(?:st|nd|rd|th)?,?)\s+(?P<y>\d{4})\b",
-    re.IGNORECASE,
-)
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DURATION = re.compile(
     r"P(?:(\d{1,3})W)?(?:(\d{1,4})D)?"
     r"(?:T(?:(\d{1,4}(?:\.\d+)?)H)?(?:(\d{1,5}(?:\.\d+)?)M)?(?:(\d{1,7}(?:\.\d+)?)S)?)?",
@@ -105,18 +101,16 @@ def day(text: str) -> str | None:
     text = text.strip()
     for pattern in (_ISO_DATE, _BARE_DATE, _SLASHED_DATE):
         if found := pattern.match(text):
-            return _day(int(found[1]), int(found[2]), int(found[3]))
-    if found := _ENGLISH_DATE.search(text):
-        month = (found["m1"] or found["m2"]).lower()[:3]
-        if month in _MONTHS:
-            return _day(int(found["y"]), _MONTHS.index(month) + 1, int(found["d1"] or found["d2"]))
+            return written_days.iso(int(found[1]), int(found[2]), int(found[3]))
     if text.isascii() and text.isdigit() and len(text) in (10, 13):
         seconds = int(text) / (1000 if len(text) == 13 else 1)
         return datetime.fromtimestamp(seconds, UTC).date().isoformat()
     try:
         return parsedate_to_datetime(text).date().isoformat()
     except (ValueError, TypeError, IndexError):
-        return None
+        pass
+    written = {each.day for each in written_days.find(text)}
+    return written.pop() if len(written) == 1 else None
 
 
 def minutes(text: str) -> int | None:
@@ -152,10 +146,3 @@ def choice(text: str, choices: list[object]) -> str | None:
 
 def _bare(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).lower()
-
-
-def _day(year: int, month: int, of_month: int) -> str | None:
-    try:
-        return date(year, month, of_month).isoformat()
-    except ValueError:
-        return None

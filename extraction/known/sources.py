@@ -20,6 +20,7 @@ class KnownSource:
 
     `paths` are schema.org paths with their type first ("Product.offers.price") split at the dots;
     `tags` names of meta tags, `labels` what stands before such a code in the visible text.
+    `days`: a day below the heading answers; `heading`: the heading that the title repeats.
     `validator` checks a value of the field.
     """
 
@@ -28,6 +29,8 @@ class KnownSource:
     paths: tuple[tuple[str, ...], ...]
     tags: tuple[str, ...]
     labels: tuple[str, ...]
+    days: bool
+    heading: bool
     validator: schemas.Validator = field(repr=False)
 
 
@@ -60,6 +63,8 @@ def _sources(
                 tuple(tuple(path) for path in paths),
                 tuple(tags),
                 tuple(labels),
+                "text:day" in texts,
+                "text:heading" in texts,
                 schemas.Validator({**alone, **sub}),
             )
         if depth < _MAX_DEPTH and sub.get("type") == "object":

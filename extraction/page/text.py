@@ -21,6 +21,8 @@ _BLOCKS = frozenset(
     "search section summary table tbody tfoot thead ul title item entry channel".split()
 )
 _HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
+# Most elements of most pages: their words flow on.
+_INLINE = frozenset("span strong b i em u small font abbr time code mark picture".split())
 _STRUCK = frozenset({"del", "s", "strike"})
 _SEPARATE = frozenset({"button", "label", "option", "rt"})
 _FILE_NAME = re.compile(r"\.(?:jpe?g|png|gif|webp|svg|avif)$", re.IGNORECASE)
@@ -63,7 +65,8 @@ def visible_text(root: LexborNode, source: str, limits: PageLimits, deadline: De
                 if not open_nodes:
                     return writer.finish()
                 node, close = open_nodes.pop()
-                _leave(writer, node, close)
+                if close:
+                    _leave(writer, node, close)
         node = following
     return writer.finish()
 
@@ -86,6 +89,8 @@ def _enter(writer: TextWriter, sight: Sight, node: LexborNode) -> str | None:
         if tag != "s" and "class" in attributes and is_spoken_only(attributes):
             writer.separate()
             return "separate"
+    if tag in _INLINE:
+        return ""
     if tag == "br":
         writer.end_line()
         return None

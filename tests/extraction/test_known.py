@@ -159,6 +159,35 @@ def test_days_of_articles(head: str, url: str | None, day: int | None) -> None:
     assert found.get("/date_published") == (f"2021-03-0{day}" if day else None)
 
 
+@pytest.mark.parametrize(
+    ("body", "day"),
+    [
+        (
+            "<p>1 May 2020<h1>Bridge</h1><p>By Ann, 4 March 2021<p>Open since 2 May 2019.",
+            "2021-03-04",
+        ),
+        ("<h1>Bridge</h1><p>Text.<p>4 March 2021", "2021-03-04"),
+        ("<p>1 May 2020<h1>Bridge</h1>" + "<p>A word." * 90 + "<p>4 March 2021", None),
+        ("<h1>Bridge</h1><p>It was on 4 March 2021 that " + "the bridge opened. " * 5, None),
+    ],
+)
+def test_a_day_below_the_heading(body: str, day: str | None) -> None:
+    assert values(page_of(None, body), "article").get("/date_published") == day
+
+
+@pytest.mark.parametrize(
+    ("body", "title"),
+    [
+        ("<h1>The Paper</h1><h1>Bridge opens</h1>", "Bridge opens"),
+        ("<h1>Another heading</h1>", None),
+        ("<h2>Bridge opens</h2>", None),
+    ],
+)
+def test_the_heading_that_the_title_repeats(body: str, title: str | None) -> None:
+    page = page_of(None, body, "<title>Bridge opens! | Daily</title>")
+    assert values(page, "article").get("/title") == title
+
+
 def test_tags_of_the_site_are_no_title() -> None:
     head = '<meta property="og:title" content="Bridge | The Paper">'
     assert "/title" not in values(page_of(None, "<h1>Bridge</h1>", head), "article")
@@ -254,6 +283,11 @@ def test_minutes(text: str, minutes: int | None) -> None:
         ("4 Mar 2021 10:00", "2021-03-04"),
         ("Thu, 04 Mar 2021 10:00:00 GMT", "2021-03-04"),
         ("04/03/2021", None),
+        ("04.03.2021", "2021-03-04"),
+        ("4. März 2021, 10 Uhr", "2021-03-04"),
+        ("le 4 mars 2021", "2021-03-04"),
+        ("4 de marzo de 2021", "2021-03-04"),
+        ("4 March 2021 to 5 March 2021", None),
         ("2021-02-30", None),
         ("soon", None),
     ],

@@ -71,7 +71,7 @@ def test_every_field_names_its_source(name):
         source = schema["x-pagemill-source"]
         paths = [source] if isinstance(source, str) else source
         assert paths, field
-        things = [path for path in paths if not path.startswith(("meta:", "label:"))]
+        things = [path for path in paths if not path.startswith(("meta:", "label:", "text:"))]
         assert len({path.split(".")[0] for path in things}) == 1, field
 
 
