@@ -8,8 +8,9 @@
 namespace pagemill {
 namespace {
 
-// Attribute text is read once on pages that aren't made to be slow.
-constexpr int64_t kMaxReads = 2;
+// Attribute text is read once on most pages that aren't made to be slow, and up to three times where
+// scripts write markup with quotes in it.
+constexpr int64_t kMaxReads = 8;
 // Tags with less text than this have few attributes.
 constexpr size_t kShortTag = 128;
 constexpr size_t kLongestName = 12;
