@@ -255,7 +255,8 @@ class RowState:
     def __init__(self) -> None: ...
     state: int  # of the byte automaton
     counters: list[int]  # lengths and counts beside the automaton
-    page_state: int  # of the page's automaton; -1 outside a span
+    @property
+    def in_span(self) -> bool: ...  # inside a verbatim string
     overlay: int  # bytes known before decoding; -1 none
     def copy(self) -> RowState: ...
 
@@ -275,6 +276,8 @@ class ByteDfa:
     def start(self) -> int: ...
     @property
     def has_counters(self) -> bool: ...
+    @property
+    def has_verbatim(self) -> bool: ...
     def next(self, state: int, byte: int) -> int:
         """The following state, or -1."""
     def step(self, row: RowState, byte: int) -> bool:
@@ -287,6 +290,15 @@ class ByteDfa:
         """The bytes that follow with no alternative, up to a choice or a final state."""
     def distance(self, state: int) -> int:
         """Bytes of the shortest way to a final state."""
+
+class PageSpans:
+    """The spans of a page's text (UTF-8) that a verbatim string may hold (docs/verbatim.md)."""
+
+    def __init__(self, text: bytes) -> None: ...
+    def admits(self, written: bytes, most: int = 2000) -> bool:
+        """Whether a verbatim string of at most `most` characters may stand as `written` in JSON."""
+    @property
+    def farthest(self) -> int: ...  # bytes between an open span and the nearest place to end
 
 class TokenTrie:
     """All ordinary tokens of a vocabulary as byte strings; built once per tokenizer.
@@ -308,7 +320,9 @@ class Grammar:
 
     def __init__(self, dfa: ByteDfa, trie: TokenTrie, encoder: BpeEncoder | None = None) -> None:
         """With an encoder, text that the automaton forces has the tokenizer's own split alone."""
-    def start(self) -> RowState: ...
+    def start(self, page: PageSpans | None = None) -> RowState: ...
+    @property
+    def has_verbatim(self) -> bool: ...  # some string may only be a span of the page
     def mask(self, state: int | RowState, *, any_split: bool = False) -> _I32:
         """The packed mask row of a state: bit i % 32 of word i // 32, low end first.
 
@@ -341,7 +355,7 @@ class GrammarRows:
     def __init__(self, num_slots: int, vocab_size: int) -> None: ...
     @property
     def num_words(self) -> int: ...
-    def attach(self, slot: int, grammar: Grammar) -> None:
+    def attach(self, slot: int, grammar: Grammar, page: PageSpans | None = None) -> None:
         """Start a slot at the grammar's start state."""
     def detach(self, slot: int) -> None: ...
     def is_attached(self, slot: int) -> bool: ...

@@ -240,7 +240,7 @@ std::string write_table(const Automaton& automaton, std::span<const CounterOp> o
   }
   op_number[0] = 0;
   std::string out = "PMDF";
-  for (const size_t field : {size_t{1}, n, classes.size(), size_t{num_ops},
+  for (const size_t field : {size_t{2}, n, classes.size(), size_t{num_ops},
                              static_cast<size_t>(automaton.start)}) {
     put(out, static_cast<uint32_t>(field), 4);
   }

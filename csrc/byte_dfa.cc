@@ -8,7 +8,7 @@ namespace pagemill {
 namespace {
 
 constexpr std::string_view kMagic = "PMDF";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument("grammar table: " + what);
@@ -52,7 +52,7 @@ CounterOp read_op(Reader& reader) {
   const uint8_t kind = reader.u8();
   op.limit = reader.u16();
   if (op.counter >= kMaxCounters) refuse("counter " + std::to_string(op.counter));
-  if (kind != 1 && kind != 2) refuse("counter operation " + std::to_string(kind));
+  if (kind < 1 || kind > 3) refuse("counter operation " + std::to_string(kind));
   op.kind = static_cast<CounterOp::Kind>(kind);
   return op;
 }
@@ -89,7 +89,10 @@ ByteDfa ByteDfa::from_bytes(std::string_view table) {
   if (std::find(inhabited.begin(), inhabited.end(), false) != inhabited.end()) {
     refuse("byte class without a byte");
   }
-  for (uint32_t i = 0; i < num_ops; ++i) dfa.ops_.push_back(read_op(reader));
+  for (uint32_t i = 0; i < num_ops; ++i) {
+    dfa.ops_.push_back(read_op(reader));
+    dfa.has_verbatim_ |= dfa.ops_.back().kind == CounterOp::Kind::kEnter;
+  }
   const std::string_view finals = reader.take(num_states);
   dfa.final_.assign(finals.begin(), finals.end());
   const size_t num_edges = static_cast<size_t>(num_states) * num_classes;
@@ -115,6 +118,15 @@ size_t ByteDfa::check(int32_t state) const {
                                 std::to_string(num_states_));
   }
   return static_cast<size_t>(state);
+}
+
+bool ByteDfa::step_span(RowState& row, uint8_t byte, int32_t to) {
+  if (row.page == nullptr) return false;
+  const PageSpans::Step step = row.page->step(row.span, byte);
+  if (step == PageSpans::Step::kNo) return false;
+  if (step == PageSpans::Step::kLeft) row.span = {};
+  row.state = to;
+  return true;
 }
 
 std::string ByteDfa::forced_run(int32_t state) const {

@@ -17,6 +17,7 @@ struct CounterOp {
   enum class Kind : uint8_t {
     kCount = 1,  // requires counter < limit, then adds one
     kClose = 2,  // requires counter >= limit, then sets it to 0
+    kEnter = 3,  // opens a span of the row's page, of at most `limit` characters
   };
   uint8_t counter;
   Kind kind;
@@ -39,6 +40,7 @@ class ByteDfa {
   bool is_final(int32_t state) const { return final_[check(state)] != 0; }
   bool has_edges(int32_t state) const { return has_edges_[check(state)] != 0; }
   bool has_counters() const { return !ops_.empty(); }
+  bool has_verbatim() const { return has_verbatim_; }
   std::span<const CounterOp> ops() const { return ops_; }
 
   // Bytes of one class have equal edges everywhere.
@@ -72,12 +74,16 @@ class ByteDfa {
     const size_t edge = row.state * num_classes_ + classes_[byte];
     const uint16_t to = transitions_[edge];
     if (to == kNoEdge) return false;
+    if (row.span.is_open()) return step_span(row, byte, to);
     if (!edge_ops_.empty() && edge_ops_[edge] != 0) {
       const CounterOp& op = ops_[edge_ops_[edge] - 1];
       uint16_t& counter = row.counters[op.counter];
       if (op.kind == CounterOp::Kind::kCount) {
         if (counter >= op.limit) return false;
         ++counter;
+      } else if (op.kind == CounterOp::Kind::kEnter) {
+        if (row.page == nullptr || !row.page->enter(row.span, op.limit)) return false;
+        row.span.body = to;
       } else {
         if (counter < op.limit) return false;
         counter = 0;
@@ -119,12 +125,14 @@ class ByteDfa {
     return to == kNoEdge ? kDead : static_cast<int32_t>(to);
   }
   static constexpr int16_t kAskCounters = -2;
+  static bool step_span(RowState& row, uint8_t byte, int32_t to);
   void measure_distances();
   void find_only_bytes();
   int32_t find_forced_byte(const RowState& row) const;
 
   int32_t num_states_ = 0;
   int32_t start_ = 0;
+  bool has_verbatim_ = false;
   size_t num_classes_ = 0;
   std::array<uint8_t, 256> classes_{};
   std::vector<CounterOp> ops_;

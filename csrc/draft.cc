@@ -77,7 +77,7 @@ void Drafter::start(int32_t index, std::span<const int32_t> prompt, std::string_
       for (const int32_t token : prompt) text += grammar.trie().bytes(token);
       fresh.prompt = PromptText(std::move(text), page);
     }
-    fresh.place.state = grammar.start();
+    fresh.place.state = grammar.start(rows_.page(index));
   }
   slot = std::move(fresh);
   if (rows_.is_attached(index)) take(index, slot, output);

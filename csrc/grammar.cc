@@ -1,6 +1,7 @@
 #include "grammar.h"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "json_string.h"
@@ -20,8 +21,9 @@ Grammar::Grammar(std::shared_ptr<const ByteDfa> dfa, std::shared_ptr<const Token
   find_limits_in_reach();
 }
 
-RowState Grammar::start() const {
+RowState Grammar::start(const PageSpans* page) const {
   RowState row;
+  row.page = page;
   row.state = dfa_->start();
   return row;
 }
@@ -89,7 +91,8 @@ void Grammar::set(int32_t id) {
 }
 
 void Grammar::compute(const RowState& row, Split split) {
-  if (const auto loop = find_plain_loop(*dfa_, row.state)) {
+  const bool in_span = row.span.is_open();
+  if (const auto loop = in_span ? std::nullopt : find_plain_loop(*dfa_, row.state)) {
     // In a string: plain tokens are legal if short enough, only the others are walked.
     int32_t room = trie_->max_depth();
     if (loop->op != nullptr) room = loop->op->limit - row.counters[loop->op->counter];
@@ -105,8 +108,21 @@ void Grammar::compute(const RowState& row, Split split) {
   for (const int32_t id : trie_->eos_ids()) set(id);
 }
 
+int32_t Grammar::list_ids() {
+  int32_t popcount = 0;
+  for (const int32_t word : scratch_) popcount += std::popcount(static_cast<uint32_t>(word));
+  ids_.clear();
+  if (popcount > MaskPool::kSparseLimit) return popcount;
+  for (size_t w = 0; w < scratch_.size(); ++w) {
+    for (uint32_t word = static_cast<uint32_t>(scratch_[w]); word != 0; word &= word - 1) {
+      ids_.push_back(static_cast<int32_t>(w) * 32 + std::countr_zero(word));
+    }
+  }
+  return popcount;
+}
+
 void Grammar::walk(const PreorderTrie& tokens, const RowState& row) {
-  if (near_first_[row.state] == near_first_[row.state + 1]) {
+  if (!row.span.is_open() && near_first_[row.state] == near_first_[row.state + 1]) {
     walk_plain(tokens, row.state);
   } else {
     walk_counted(tokens, row);
@@ -149,6 +165,7 @@ void Grammar::find_limits_in_reach() {
   const int32_t n = dfa_->num_states();
   const auto ops = dfa_->ops();
   near_first_.assign(n + 1, 0);
+  near_enter_.assign(n, 0);
   if (ops.empty()) return;
   // A marked operation has an edge within `depth` bytes. One pass per byte of the longest token,
   // over bit sets of operations, until nothing changes.
@@ -185,6 +202,7 @@ void Grammar::find_limits_in_reach() {
     for (size_t index = 0; index < ops.size(); ++index) {
       if ((reach[state * words + index / 64] >> (index % 64) & 1) != 0) {
         near_.push_back(ops[index]);
+        if (ops[index].kind == CounterOp::Kind::kEnter) near_enter_[state] = 1;
       }
     }
     near_first_[state + 1] = static_cast<uint32_t>(near_.size());
@@ -203,7 +221,7 @@ RowState Grammar::canonical(const RowState& row) const {
     bool exact = false;
     bool relevant = false;
     for (uint32_t i = near_first_[row.state]; i < near_first_[row.state + 1]; ++i) {
-      if (near_[i].counter != counter) continue;
+      if (near_[i].counter != counter || near_[i].kind == CounterOp::Kind::kEnter) continue;
       relevant = true;
       const int32_t limit = near_[i].limit;
       if (value >= limit) {

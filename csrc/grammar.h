@@ -36,7 +36,7 @@ class Grammar {
   const ByteDfa& dfa() const { return *dfa_; }
   const TokenTrie& trie() const { return *trie_; }
 
-  RowState start() const;
+  RowState start(const PageSpans* page = nullptr) const;
 
   // Throws std::invalid_argument when the state is none of this automaton's.
   void check(const RowState& row) const;
@@ -48,6 +48,12 @@ class Grammar {
   template <typename Use>
   void with_mask(const RowState& row, Split split, Use use) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (asks_page(row)) {  // no other page has such a mask
+      compute(row, split);
+      const int32_t popcount = list_ids();
+      use(std::span<const int32_t>(scratch_), popcount, std::span<const int32_t>(ids_));
+      return;
+    }
     const int32_t mask = mask_id(row, split);
     use(pool_.row(mask), pool_.popcount(mask), pool_.sparse_ids(mask));
   }
@@ -55,6 +61,12 @@ class Grammar {
   // The only token of Split::kOwn in a state, as far as states alone tell it; else -1.
   int32_t only_token(int32_t state) const {
     return forced_ ? forced_->only(state) : -1;
+  }
+
+  // Whether the next token may depend on the row's page.
+  bool asks_page(const RowState& row) const {
+    return row.page != nullptr &&
+           (row.span.is_open() || (dfa_->has_verbatim() && near_enter_[row.state] != 0));
   }
 
   // Moves a row by an ordinary token; false, with the row unchanged, when it is not legal.
@@ -86,6 +98,7 @@ class Grammar {
 
   int32_t mask_id(const RowState& row, Split split);
   void compute(const RowState& row, Split split);
+  int32_t list_ids();
   void walk(const PreorderTrie& tokens, const RowState& row);
   void walk_plain(const PreorderTrie& tokens, int32_t state);
   void walk_counted(const PreorderTrie& tokens, const RowState& row);
@@ -99,6 +112,7 @@ class Grammar {
   // Per state, the counter operations that one token can reach: near[near_first[s] .. s + 1].
   std::vector<uint32_t> near_first_;
   std::vector<CounterOp> near_;
+  std::vector<uint8_t> near_enter_;  // by state: a verbatim string is among what it reaches
 
   std::optional<ForcedTokens> forced_;
 
@@ -109,6 +123,7 @@ class Grammar {
   MaskPool pool_;
   std::array<Known, 2> known_;           // by Split
   std::vector<int32_t> scratch_;         // the row being made
+  std::vector<int32_t> ids_;             // of the row being made, if they are few
   std::vector<int32_t> states_;          // walk stack without counters
   std::vector<RowState> rows_;           // walk stack with counters
 };

@@ -35,14 +35,16 @@ const GrammarRows::Slot& GrammarRows::constrained(int32_t slot) const {
   return found;
 }
 
-void GrammarRows::attach(int32_t slot, std::shared_ptr<Grammar> grammar) {
+void GrammarRows::attach(int32_t slot, std::shared_ptr<Grammar> grammar,
+                         std::shared_ptr<const PageSpans> page) {
   Slot& target = slots_[check(slot)];
   if (grammar == nullptr) throw std::invalid_argument("no grammar to attach");
   if (grammar->trie().vocab_size() > vocab_size_) {
     throw std::invalid_argument("a grammar of " + std::to_string(grammar->trie().vocab_size()) +
                                 " ids over logits of " + std::to_string(vocab_size_));
   }
-  target.state = grammar->start();
+  target.state = grammar->start(page.get());
+  target.page = std::move(page);
   target.closing = RowClosing{};
   target.grammar = std::move(grammar);
 }
@@ -55,13 +57,18 @@ RowState GrammarRows::state(int32_t slot) const {
 
 void GrammarRows::set_state(int32_t slot, const RowState& state) {
   constrained(slot).grammar->check(state);
-  slots_[slot].state = state;
+  Slot& target = slots_[slot];
+  if (state.span.is_open() && state.page != target.page.get()) {
+    throw std::invalid_argument("a state with a span of another page");
+  }
+  target.state = state;
+  target.state.page = target.page.get();
 }
 
 void GrammarRows::set_closing(int32_t slot, int32_t tokens_left, bool loops) {
   const Grammar& grammar = *constrained(slot).grammar;
   RowClosing closing;
-  if (tokens_left >= 0 || loops) closing.start(grammar.closing(), tokens_left, loops);
+  if (tokens_left >= 0 || loops) closing.start(grammar, tokens_left, loops);
   slots_[slot].closing = closing;
 }
 

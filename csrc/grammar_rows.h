@@ -25,13 +25,18 @@ class GrammarRows {
   int32_t num_words() const { return num_words_; }
   int32_t num_slots() const { return static_cast<int32_t>(slots_.size()); }
 
-  void attach(int32_t slot, std::shared_ptr<Grammar> grammar);
+  // `page`: what the grammar's verbatim strings may hold; without it they are null.
+  void attach(int32_t slot, std::shared_ptr<Grammar> grammar,
+              std::shared_ptr<const PageSpans> page = nullptr);
   void detach(int32_t slot);
   bool is_attached(int32_t slot) const { return slots_[check(slot)].grammar != nullptr; }
 
   // A copy of a slot's state, and the way back to one; the slot must have a grammar.
   RowState state(int32_t slot) const;
   const Grammar& grammar(int32_t slot) const { return *constrained(slot).grammar; }
+  const PageSpans* page(int32_t slot) const { return slots_[check(slot)].page.get(); }
+
+  // `state` must have been the slot's, under the same page.
   void set_state(int32_t slot, const RowState& state);
 
   // From now on a slot's record is closed within `tokens_left` tokens (-1: it isn't), and left
@@ -93,6 +98,7 @@ class GrammarRows {
  private:
   struct Slot {
     std::shared_ptr<Grammar> grammar;
+    std::shared_ptr<const PageSpans> page;
     RowState state;
     RowClosing closing;
   };

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "page_spans.h"
+
 namespace pagemill {
 
 // Counters of a row: one for the string that is open, the others for open arrays by depth.
@@ -15,7 +17,8 @@ inline constexpr int kMaxCounters = 6;
 struct RowState {
   int32_t state = 0;                              // of the byte automaton
   std::array<uint16_t, kMaxCounters> counters{};  // lengths and counts beside the automaton
-  int32_t page_state = -1;                        // of the page's automaton; -1 outside a span
+  const PageSpans* page = nullptr;                // what verbatim strings may hold; not owned
+  PageSpan span;                                  // the open verbatim string
   int32_t overlay = -1;                           // bytes known before decoding; -1 none
 
   friend bool operator==(const RowState&, const RowState&) = default;

@@ -13,7 +13,7 @@ import msgspec
 
 from .errors import EngineError, EngineReason
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_PAGE_BYTES = 1024 * 1024
 
@@ -43,7 +43,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     apart from token `salt_from` on, so that a shared schema prefix serves all of them.
     `timeout_s` counts from arrival at the core; 0 means none. `tag` groups statistics (a schema).
     `page` is UTF-8 text that the completion is likely to copy from, as the prompt shows it: drafts
-    are taken from it, answers don't depend on it. Only its first MAX_PAGE_BYTES count.
+    are taken from it, answers don't depend on it. Only its first MAX_PAGE_BYTES count. `verbatim`
+    is the UTF-8 text that verbatim strings of the grammar are spans of, empty for none.
     """
 
     request_id: str
@@ -57,6 +58,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str = ""
     tag: str = ""
     page: bytes = b""
+    verbatim: bytes = b""
 
 
 # From client to core.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from pagemill._core import Grammar
+from pagemill._core import Grammar, PageSpans
 
 from .executor.rows import SlotStart
 from .protocol import MAX_PAGE_BYTES, FinishReason, Output, Request, Usage
@@ -34,6 +34,7 @@ class Entry:
     arrival: float
     deadline: float
     grammar: Grammar | None = None
+    verbatim: PageSpans | None = None  # of the request's page, once it started
     output_ids: list[int] = field(default_factory=list)
     cached_tokens: int | None = None  # of the prompt, when it first started
     forced_tokens: int = 0
@@ -51,7 +52,12 @@ class Entry:
         # A copy of the output: the executor may read it while a later step is committed.
         output = tuple(self.output_ids)
         sampling = self.request.sampling
-        return SlotStart(slot, sampling, self.grammar, output, self.prompt, page, self.stop_ids)
+        if self.grammar is not None and self.grammar.has_verbatim and self.verbatim is None:
+            # Kept for when the request is resumed.
+            self.verbatim = PageSpans(self.request.verbatim)
+        return SlotStart(
+            slot, sampling, self.grammar, output, self.prompt, page, self.stop_ids, self.verbatim
+        )
 
     def last_output(
         self, verdict: Verdict, token_ids: tuple[int, ...], now: float, open_samples: int = 0

@@ -13,6 +13,7 @@ from pagemill import schemas
 from .known import KnownSource, known_sources
 from .null_words import null_words
 from .schema_prompt import SchemaPrompt
+from .verbatim import has_verbatim
 
 _CACHE_SIZE = 64
 
@@ -37,6 +38,7 @@ class BoundSchema:
     prompt: SchemaPrompt = field(repr=False)
     null_words: frozenset[str] = field(repr=False)
     known_sources: tuple[KnownSource, ...] = field(default=(), repr=False)
+    verbatim: bool = False  # some string may only be a span of the page
 
 
 _cache: OrderedDict[tuple[str, str], BoundSchema] = OrderedDict()
@@ -76,6 +78,7 @@ def bind(source: Any) -> BoundSchema:
         prompt=SchemaPrompt.of(schema, name=name),
         null_words=null_words(schema),
         known_sources=known_sources(schema),
+        verbatim=has_verbatim(schema),
     )
     with _lock:
         _cache[key] = bound

@@ -30,6 +30,7 @@ from .record import (
     Timings,
     TokenUsage,
 )
+from .verbatim import verbatim_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,7 @@ class Extractor:
             tenant=options.tenant,
             tag=schema.ref,
             page=built.page_text.encode("utf-8", "replace"),
+            verbatim=built.verbatim.encode("utf-8", "replace") if schema.verbatim else b"",
         )
         timings = Timings(read_s=read_done - started, prompt_s=_since(read_done))
         return Prepared(page, content, schema, options, request, built.page_cut, timings, known)
@@ -172,8 +174,9 @@ class Extractor:
         evidence = []
         if problem is None and prepared.options.evidence:
             page = prepared.page
+            copied = verbatim_values(prepared.schema.schema, record)
             evidence = known.evidence() + grounding.locate(
-                record, page.text, page.metadata.entries, known=known.values
+                record, page.text, page.metadata.entries, known=known.values, verbatim=copied
             )
         usage = last.usage
         return Result(

@@ -62,17 +62,19 @@ def locate(
     metadata: Sequence[MetadataEntry] = (),
     *,
     known: Collection[str] = (),
+    verbatim: frozenset[str] = frozenset(),
 ) -> list[Evidence]:
     """Return the evidence for the strings and numbers of `record`, in document order.
 
     What stands at or below the JSON pointers `known` is passed by.
 
     Of several places the one nearest to the neighbouring values' is taken: the chain of places
-    with the least sum of distances. Empty strings, booleans and null have no evidence.
+    with the least sum of distances. Values at the pointers `verbatim` are spans of the page, and
+    nothing that is only like them counts. Empty strings, booleans and null have no evidence.
     """
     text = Searchable(page_text)
     leaves = [leaf for leaf in _leaves(record) if not _is_below(leaf[0], known)]
-    found = [(pointer, value, text.places(value)) for pointer, value in leaves]
+    found = [(pointer, value, text.places(value, pointer in verbatim)) for pointer, value in leaves]
     chosen = _nearest_chain([places for _, _, places in found])
     entries = [(entry, Searchable(entry.value)) for entry in metadata]
     evidence: list[Evidence] = []
@@ -141,10 +143,13 @@ class Searchable:
         self._level: tuple[str, list[int] | None] | None = None
         self._numbers: dict[float, list[_Place]] | None = None
 
-    def places(self, value: str | int | float) -> list[_Place]:
+    def places(self, value: str | int | float, verbatim: bool = False) -> list[_Place]:
         """Return where `value` stands, whole words first; the first few places only."""
         if not isinstance(value, str):
             return self._number_places(value)
+        if verbatim:
+            spans = _occurrences(self._text, value, inside_from=1)
+            return [_Place(start, end, True) for start, end in spans]
         if not value.strip() or len(value) > _MAX_VALUE_CHARS:
             return []
         return self._exact(value) or self._levelled(value)
@@ -182,7 +187,9 @@ class Searchable:
         ]
 
 
-def _occurrences(text: str, value: str) -> list[tuple[int, int]]:
+def _occurrences(
+    text: str, value: str, inside_from: int = _MIN_INSIDE_WORD
+) -> list[tuple[int, int]]:
     """Spans of `value` in `text`: those at word borders, or failing these, any."""
     bordered: list[tuple[int, int]] = []
     inside: list[tuple[int, int]] = []
@@ -196,7 +203,7 @@ def _occurrences(text: str, value: str) -> list[tuple[int, int]]:
         start = text.find(value, start + 1)
     if bordered:
         return bordered
-    return inside[:_MAX_PLACES] if len(value) >= _MIN_INSIDE_WORD else []
+    return inside[:_MAX_PLACES] if len(value) >= inside_from else []
 
 
 def _glued(left: str, right: str) -> bool:

@@ -47,13 +47,15 @@ class ChatTokenizer(Protocol):
 class Prompt:
     """Token ids int32[n]; tokens from `salt_from` on belong to the page and its owner.
 
-    `page_text` is the page's part as the prompt shows it.
+    `page_text` is the page's part as the prompt shows it, `verbatim` what stands there of the
+    page's text, as the page has it.
     """
 
     token_ids: NDArray[np.int32]
     salt_from: int
     page_cut: bool
     page_text: str = ""
+    verbatim: str = ""
 
 
 def build(
@@ -82,15 +84,16 @@ def build(
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
     facts = _metadata_lines(page, schema.sources, known) if metadata else [f"title: {page.title}"]
-    content, cut = _page_part(tokenizer, page, room, facts)
+    content, cut, text = _page_part(tokenizer, page, room, facts)
     messages = [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
     pieces = tokenizer.chat(messages)
-    return Prompt(np.concatenate(pieces), len(pieces[0]), cut, content)
+    verbatim = text if text in page.text else _undisturbed(text, page.text)
+    return Prompt(np.concatenate(pieces), len(pieces[0]), cut, content, verbatim)
 
 
 def _page_part(
     tokenizer: ChatTokenizer, page: Page, room: int, facts: list[str]
-) -> tuple[str, bool]:
+) -> tuple[str, bool, str]:
     text = _harmless(page.text)
     text_tokens = len(tokenizer.encode(text))
     head_room = max(int(room * _METADATA_SHARE), room - text_tokens - 2)
@@ -101,7 +104,7 @@ def _page_part(
         text = _cut_lines(tokenizer, text, text_room)
         cut = True
     # What the page says of itself stands last, next to the answer: small models look there.
-    return f"{text}\n\n{head}" if head else text, cut
+    return f"{text}\n\n{head}" if head else text, cut, text
 
 
 def _fitting_lines(tokenizer: ChatTokenizer, lines: list[str], room: int) -> tuple[str, int, bool]:
@@ -166,6 +169,12 @@ def _cut_lines(tokenizer: ChatTokenizer, text: str, room: int) -> str:
         at = border if border > target // 2 else text.rfind(" ", 0, target + 1)
         text = text[: at if at > target // 2 else target]
     return text
+
+
+def _undisturbed(shown: str, text: str) -> str:
+    """The lines that the page has as they are shown; the others made unfit for spans."""
+    lines = set(text.split("\n"))
+    return "\n".join(line if line in lines else "\0" for line in shown.split("\n"))
 
 
 def _harmless(text: str) -> str:

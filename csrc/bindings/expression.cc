@@ -18,7 +18,7 @@ using Dense = py::array_t<int32_t, py::array::c_style>;
 
 CounterOp counter_op(int counter, int kind, int limit) {
   if (counter < 0 || counter >= kMaxCounters) throw py::value_error("no such counter");
-  if (kind != 1 && kind != 2) throw py::value_error("no such counter operation");
+  if (kind < 1 || kind > 3) throw py::value_error("no such counter operation");
   if (limit < 0 || limit > 0xFFFF) throw py::value_error("a limit is 0 to 65535");
   return {static_cast<uint8_t>(counter), static_cast<CounterOp::Kind>(kind),
           static_cast<uint16_t>(limit)};

@@ -82,10 +82,10 @@ void bind_row_state(py::module_& m) {
   py::class_<RowState>(m, "RowState")
       .def(py::init<>())
       .def_readwrite("state", &RowState::state)
-      .def_readwrite("page_state", &RowState::page_state)
+      .def_property_readonly("in_span", [](const RowState& self) { return self.span.is_open(); })
       .def_readwrite("overlay", &RowState::overlay)
       .def_readwrite("counters", &RowState::counters)
-      .def("copy", [](const RowState& self) { return self; })
+      .def("copy", [](const RowState& self) { return self; }, py::keep_alive<0, 1>())
       .def("__eq__", [](const RowState& a, const RowState& b) { return a == b; });
 }
 
@@ -99,6 +99,7 @@ void bind_byte_dfa(py::module_& m) {
       .def_property_readonly("num_states", &ByteDfa::num_states)
       .def_property_readonly("start", &ByteDfa::start)
       .def_property_readonly("has_counters", &ByteDfa::has_counters)
+      .def_property_readonly("has_verbatim", &ByteDfa::has_verbatim)
       .def("next", [](const ByteDfa& self, int32_t state,
                       int byte) { return self.next(state, as_byte(byte)); })
       .def("step",
@@ -139,7 +140,9 @@ void bind_one_grammar(py::module_& m) {
              return std::make_shared<Grammar>(std::move(dfa), std::move(trie), encoder);
            }),
            py::arg("dfa").none(false), py::arg("trie").none(false), py::arg("encoder") = nullptr)
-      .def("start", &Grammar::start)
+      .def("start", &Grammar::start, py::arg("page") = nullptr, py::keep_alive<0, 2>())
+      .def_property_readonly("has_verbatim",
+                             [](const Grammar& self) { return self.dfa().has_verbatim(); })
       .def("mask", &mask_of, py::arg("row"), py::kw_only(), py::arg("any_split") = false)
       .def(
           "mask",
@@ -157,7 +160,8 @@ void bind_one_grammar(py::module_& m) {
              self.check(row);
              RowState moved = row;
              return self.advance(moved, token) ? py::cast(moved) : py::none();
-           })
+           },
+           py::keep_alive<0, 2>())
       .def("advance",
            [](const Grammar& self, int32_t state, int32_t token) {
              RowState row = at_state(self, state);
@@ -177,15 +181,44 @@ void bind_one_grammar(py::module_& m) {
       });
 }
 
+void bind_page_spans(py::module_& m) {
+  py::class_<PageSpans, std::shared_ptr<PageSpans>>(m, "PageSpans")
+      .def(py::init([](std::string_view text) {
+             const py::gil_scoped_release unlocked;
+             return std::make_shared<PageSpans>(text);
+           }),
+           py::arg("text"))
+      .def("admits", [](const PageSpans& self, std::string_view written, int most) {
+        PageSpan span;
+        if (most < 0 || !self.enter(span, static_cast<uint16_t>(std::min(most, 0xFFFF)))) {
+          return false;
+        }
+        for (const char byte : written) {
+          if (self.step(span, static_cast<uint8_t>(byte)) != PageSpans::Step::kInside) return false;
+        }
+        return self.step(span, '"') == PageSpans::Step::kLeft;
+      }, py::arg("written"), py::arg("most") = PageSpans::kMaxCharacters)
+      .def_property_readonly("farthest", &PageSpans::farthest);
+}
+
 void bind_grammar_rows(py::module_& m) {
   const Array<int32_t> none(0);
   py::class_<GrammarRows>(m, "GrammarRows")
       .def(py::init<int32_t, int32_t>(), py::arg("num_slots"), py::arg("vocab_size"))
       .def_property_readonly("num_words", &GrammarRows::num_words)
-      .def("attach", &GrammarRows::attach, py::arg("slot"), py::arg("grammar"))
+      .def("attach", [](GrammarRows& self, int32_t slot, std::shared_ptr<Grammar> grammar,
+                        std::shared_ptr<PageSpans> page) {
+             self.attach(slot, std::move(grammar), std::move(page));
+           },
+           py::arg("slot"), py::arg("grammar"), py::arg("page") = nullptr)
       .def("detach", &GrammarRows::detach)
       .def("is_attached", &GrammarRows::is_attached)
-      .def("state", &GrammarRows::state)
+      .def("state", [](const GrammarRows& self, int32_t slot) {
+        RowState state = self.state(slot);
+        // The slot's page may be let go of before what Python keeps.
+        if (!state.span.is_open()) state.page = nullptr;
+        return state;
+      })
       .def("set_state", &GrammarRows::set_state)
       .def("set_closing", &GrammarRows::set_closing, py::arg("slot"), py::kw_only(),
            py::arg("tokens_left"), py::arg("loops"))
@@ -280,6 +313,7 @@ void bind_grammar_rows(py::module_& m) {
 }  // namespace
 
 void bind_grammar(py::module_& module) {
+  bind_page_spans(module);
   bind_row_state(module);
   bind_byte_dfa(module);
   bind_token_trie(module);

@@ -68,7 +68,7 @@ class Batch:
         if start.grammar is None:
             return
         output = np.array(start.output_ids, dtype=np.int32)
-        self.grammar_rows.attach(slot, start.grammar)
+        self.grammar_rows.attach(slot, start.grammar, start.verbatim)
         self.grammar_rows.set_closing(
             slot,
             tokens_left=sampling.max_tokens if self._close_records else -1,

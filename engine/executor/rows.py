@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from pagemill._core import Grammar, Plan
+from pagemill._core import Grammar, PageSpans, Plan
 
 from ..protocol import SamplingParams
 
@@ -24,7 +24,7 @@ class SlotStart:
     `output_ids` are the tokens that it has produced already: its grammar is moved on by them and
     its generator's position follows from their number. Drafts are copied from `prompt`, and from
     `page`, the part of it that values stand in. After one of `stop_ids` the slot computes nothing
-    more.
+    more. Verbatim strings of the grammar are spans of `verbatim`.
     """
 
     slot: int
@@ -34,6 +34,7 @@ class SlotStart:
     prompt: _I32 = field(default_factory=lambda: NO_I32)
     page: bytes = b""
     stop_ids: frozenset[int] = frozenset()
+    verbatim: PageSpans | None = None
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from . import pattern as patterns
 from .charset import ANY
 from .containers import array_term, object_term
 from .facts import decimal, each, number_bounds, types
-from .keywords import invalid, refuse_keyword
+from .keywords import VERBATIM, invalid, refuse_keyword
 from .layers import Conjunction, Expander, Layer
-from .strings import string
+from .strings import string, verbatim
 from .terms import NEVER, Difference, Either, Mapping, Number, String, Term, Text, Worded, either
 from .terms import Array as ArrayTerm
 from .values import Values, json_text
@@ -77,7 +77,10 @@ class Builder:
             return NEVER
         with self._entered(layers):
             conjunctions = self.expander.alternatives(layers)
-            return either([self._alternative(conjunction) for conjunction in conjunctions])
+            options = [self._alternative(conjunction) for conjunction in conjunctions]
+            for conjunction, option in zip(conjunctions, options, strict=True):
+                _check_verbatim(conjunction, option, options)
+            return either(options)
 
     def _alternative(self, layers: Conjunction) -> Term:
         """What satisfies the layers, without what satisfies a negated one as well.
@@ -167,6 +170,33 @@ class Builder:
         if isinstance(value, list | dict):
             raise refuse_keyword("enum", layers[-1].at, what="a condition on arrays or objects")
         return self._constant(value, layers)
+
+
+def _check_verbatim(layers: Conjunction, term: Term, options: list[Term]) -> None:
+    """SchemaRefused where a page that holds nothing fitting would leave no value."""
+    asking = verbatim(layers)
+    if asking is None:
+        return
+    if not any(isinstance(each, String) for each in _options(term)):
+        if term == NEVER:
+            return
+        raise refuse_keyword(
+            VERBATIM,
+            asking.at,
+            what="verbatim is for strings of any content",
+            advice="drop it; a value out of an enum or a const needs none",
+        )
+    if not any(each == Text("null") for option in options for each in _options(option)):
+        raise refuse_keyword(
+            VERBATIM,
+            asking.at,
+            what="a verbatim string that can't be null",
+            advice='add null to its type: "type": ["string", "null"]; a page may hold no value',
+        )
+
+
+def _options(term: Term) -> tuple[Term, ...]:
+    return term.options if isinstance(term, Either) else (term,)
 
 
 def _number(layers: Conjunction, *, whole: bool, plain: bool) -> Term:

@@ -118,6 +118,13 @@ class _Builder:
         if high == 0:
             return self.expressions.literal(b'""')
         one = self.character(term.characters, ticks=False)
+        if term.verbatim:
+            # The page bounds and ends what is inside, from the opening quote on.
+            most = MAX_LIMIT if high is None else min(high, MAX_LIMIT)
+            opening = self.expressions.counted(self.quote, 0, OpKind.ENTER, most)
+            return self.expressions.concat(
+                [opening, self.expressions.repeat(one, 0, -1), self.quote]
+            )
         if counted and high is not None and MIN_COUNTED <= high <= MAX_LIMIT:
             body = self.expressions.repeat(
                 self.expressions.counted(one, 0, OpKind.COUNT, high), 0, -1

@@ -40,7 +40,7 @@ _DIGITS = 30
 
 
 class NoRegexError(Exception):
-    """A language that is put together from several, which no short regex says."""
+    """A language that no short regex says: put together from several, or of the page's text."""
 
 
 class RegexTooLong(SchemaRefused):
@@ -59,6 +59,7 @@ class OpKind(enum.IntEnum):
 
     COUNT = 1  # needs counter < limit, adds one
     CLOSE = 2  # needs counter >= limit, sets it to 0
+    ENTER = 3  # begins a span of the page, of at most `limit` characters
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ class _Emitter:
         return "".join(f"\\x{{{byte:X}}}" for byte in mark(index))
 
     def string(self, term: String, counted: bool) -> str:
+        if term.verbatim:
+            raise NoRegexError
         low, high = term.low, term.high
         if high == 0:
             return literal('""')

@@ -103,6 +103,8 @@ UNSUPPORTED = frozenset(
 # Stands at the root, true: the schema is read as the standard has it. Objects that don't say
 # otherwise take undeclared members, and what is unknown, or looks misspelt, is an annotation.
 STANDARD = "x-pagemill-standard"
+# Beside a string, true: its values are spans of the page.
+VERBATIM = "x-pagemill-verbatim"
 BINDING = IN_PLACE | CONSTRAINTS | UNSUPPORTED
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 

@@ -8,11 +8,11 @@ from . import pattern as patterns
 from .charset import ANY, CharSet
 from .facts import counts, each
 from .formats import EXACT, FORMATS, UNSUPPORTED
-from .keywords import invalid, refuse_keyword
+from .keywords import VERBATIM, invalid, refuse_keyword
 from .terms import NEVER, String, Term, Worded
 
 if TYPE_CHECKING:
-    from .layers import Conjunction
+    from .layers import Conjunction, Layer
 
 
 def string(layers: Conjunction, *, standard: bool) -> Term:
@@ -20,6 +20,8 @@ def string(layers: Conjunction, *, standard: bool) -> Term:
     low, high = counts(layers, "minLength", "maxLength")
     if high is not None and low > high:
         return NEVER
+    if (asking := verbatim(layers)) is not None:
+        return _spans(layers, asking, high)
     said = _languages(layers, standard=standard)
     if not said:
         return String(ANY, low, high)
@@ -35,6 +37,39 @@ def string(layers: Conjunction, *, standard: bool) -> Term:
         low = 0 if least >= low else low
         high = None if most is not None and high is not None and most <= high else high
     return Worded(tuple(said), low, high)
+
+
+def verbatim(layers: Conjunction) -> Layer | None:
+    """The layer that asks for spans of the page."""
+    asking = None
+    for value, layer in each(layers, VERBATIM):
+        if not isinstance(value, bool):
+            raise invalid(VERBATIM, layer.at, "needs true or false")
+        if value and (layer.checked or layer.negated):
+            raise refuse_keyword(
+                VERBATIM,
+                layer.at,
+                what="verbatim in a condition",
+                advice="move it out of not, if and contains",
+            )
+        if value and asking is None:
+            asking = layer
+    return asking
+
+
+def _spans(layers: Conjunction, asking: Layer, high: int | None) -> Term:
+    for keyword in ("pattern", "format", "minLength"):
+        for value, layer in each(layers, keyword):
+            if keyword == "minLength" and value <= 1:
+                continue
+            raise refuse_keyword(
+                keyword,
+                layer.at,
+                what=f"{keyword} beside {VERBATIM}",
+                advice=f"drop one of the two: a span of the page is taken as it is; only "
+                f"maxLength bounds it ({asking.at or '/'})",
+            )
+    return NEVER if high == 0 else String(ANY, 1, high, verbatim=True)
 
 
 def _languages(layers: Conjunction, *, standard: bool) -> dict[str, patterns.Node]:

@@ -42,12 +42,13 @@ class Number:
 
 @dataclass(frozen=True)
 class String:
-    """Strings of `low` to `high` characters, each out of a set."""
+    """Strings of `low` to `high` characters, each out of a set; `verbatim`: spans of the page."""
 
     __hash__ = _hash
     characters: CharSet
     low: int
     high: int | None
+    verbatim: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pagemill._core import Grammar, GrammarRows
+from pagemill._core import Grammar, GrammarRows, PageSpans
 
 CUT = 1
 LOOPED = 2
@@ -34,6 +34,7 @@ def decode(
     *,
     bounded: bool = True,
     loops: bool = False,
+    page: PageSpans | None = None,
 ) -> list[Written]:
     """Decode a row for each budget, all in one batch, by the best legal token.
 
@@ -43,7 +44,7 @@ def decode(
     rows = GrammarRows(len(budgets), len(vocabulary))
     written = [Written() for _ in budgets]
     for slot, budget in enumerate(budgets):
-        rows.attach(slot, grammar)
+        rows.attach(slot, grammar, page)
         rows.set_closing(slot, tokens_left=budget if bounded else -1, loops=loops)
     active = np.arange(len(budgets), dtype=np.int32)
     step = 0

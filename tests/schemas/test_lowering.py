@@ -446,7 +446,7 @@ def test_annotations_change_nothing() -> None:
         "default": "c",
         "examples": ["d"],
         "$comment": "e",
-        "x-pagemill-verbatim": True,
+        "x-vendor": True,
         "vendor": {"not": "a keyword"},
         **STRING,
     }
