@@ -265,3 +265,40 @@ def test_positions_of_drafts() -> None:
     assert drafts.places().tolist() == [0, 1, 2, 0, 1]
     second: Drafts = drafts.take(np.array([False, True]))
     assert (second.starts.tolist(), second.tokens.tolist()) == ([0, 1], [16])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_verbatim_values_are_the_same_with_drafts(request_of: Make, temperature: float) -> None:
+    from pagemill.schemas.compiler import compile
+
+    text = 'Blue "Lamp", 東京\nKind: soft\\light\nblue paper lamp, blue plastic lamp'
+    string = {"type": ["string", "null"], "x-pagemill-verbatim": True, "maxLength": 30}
+    schema = {
+        "type": "object",
+        "properties": {
+            "title": string,
+            "tags": {"type": "array", "items": string, "maxItems": 3},
+        },
+        "required": ["title", "tags"],
+        "additionalProperties": False,
+    }
+    compiled = compile(schema, timeout_s=30.0)
+    grammar = compiled.hash, compiled.table
+    requests = [
+        request_of(
+            f"v{i}", [1, 2, 3, i], grammar=grammar[0], max_tokens=20 + 12 * i, seed=i,
+            temperature=temperature, page=text.encode(), verbatim=text.encode(),
+        )
+        for i in range(8)
+    ]  # fmt: skip
+    got = [
+        answers(harness(max_num_seqs=3, num_blocks=24, speculation=speculation), requests, grammar)
+        for speculation in ("off", "auto")
+    ]
+    assert {k: v[0] for k, v in got[0].items()} == {k: v[0] for k, v in got[1].items()}
+    copied = []
+    for tokens, _ in got[0].values():
+        record = json.loads(bytes(token for token in tokens if token < 256))
+        copied += [value for value in [record["title"], *record["tags"]] if value is not None]
+    assert copied
+    assert all(value in text and len(value) <= 30 for value in copied)

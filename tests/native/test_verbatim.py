@@ -23,11 +23,8 @@ ATTACHED = "\u0301\u200d"
 OTHER = '"\\/.$😀東京'
 BARRIERS = "\x01\x7f"
 
-PIECES = (
-    b"""{" {"name":" "," ","price": ":null null null, "} "]} [" a.b \\" \\\\ \\n foo bar
-  foo """.split()
-    + [b" a", b'a b"', b'":"a', "éb".encode(), "東京".encode(), b'b","']
-)
+WORDS = b"""{" {"name":" "," ","price": ":null null null, "} "]} [" a.b \\" \\\\ \\n foo bar"""
+PIECES = [*WORDS.split(), b"foo ", b" a", b'a b"', b'":"a', "éb".encode(), "東京".encode(), b'b","']
 VOCABULARY = [*(bytes([b]) for b in range(256)), *PIECES, b""]
 EOS = [len(VOCABULARY) - 1]
 
