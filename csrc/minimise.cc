@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "automaton.h"
@@ -70,25 +72,59 @@ class Partition {
   std::vector<Bounds> bounds_;
 };
 
+// States with edges on the same bytes under the same operations; no others can be equal.
+struct Domain {
+  std::vector<int32_t> states;
+  std::array<bool, 257> starts{};  // bytes where an edge of some state begins, or ends before
+};
+
+std::vector<Domain> domains_of(const Automaton& automaton) {
+  std::vector<Domain> domains;
+  std::unordered_map<std::string, size_t> numbers;
+  std::string key;
+  for (size_t state = 0; state < automaton.size(); ++state) {
+    key.assign(1, static_cast<char>(automaton.final[state]));
+    int end = -1;
+    uint16_t op = 0;
+    for (const Edge& edge : automaton.edges[state]) {
+      if (edge.low == end && edge.op == op) {
+        key[key.size() - 3] = static_cast<char>(edge.high);
+      } else {
+        for (const int part : {int{edge.low}, int{edge.high}, edge.op & 0xFF, edge.op >> 8}) {
+          key.push_back(static_cast<char>(part));
+        }
+      }
+      end = edge.high + 1;
+      op = edge.op;
+    }
+    const auto [known, added] = numbers.try_emplace(key, domains.size());
+    if (added) domains.emplace_back();
+    Domain& domain = domains[known->second];
+    domain.states.push_back(static_cast<int32_t>(state));
+    for (const Edge& edge : automaton.edges[state]) {
+      domain.starts[edge.low] = domain.starts[edge.high + 1] = true;
+    }
+  }
+  return domains;
+}
+
 struct Transitions {
   std::vector<int32_t> tail, head;
   std::vector<uint32_t> letter;
 };
 
-// One transition for each letter: a run of bytes that no edge tells apart, with an operation.
-Transitions by_letter(const Automaton& automaton) {
-  std::array<bool, 257> starts{};
-  for (const auto& row : automaton.edges) {
-    for (const Edge& edge : row) starts[edge.low] = starts[edge.high + 1] = true;
-  }
+// One transition for each letter: a domain's run of bytes that none of its states tells apart.
+Transitions by_letter(const Automaton& automaton, const std::vector<Domain>& domains) {
   Transitions all;
-  for (size_t from = 0; from < automaton.size(); ++from) {
-    for (const Edge& edge : automaton.edges[from]) {
-      for (uint32_t byte = edge.low; byte <= edge.high; ++byte) {
-        if (byte != edge.low && !starts[byte]) continue;
-        all.tail.push_back(static_cast<int32_t>(from));
-        all.head.push_back(edge.to);
-        all.letter.push_back(byte | uint32_t{edge.op} << 8);
+  for (size_t number = 0; number < domains.size(); ++number) {
+    for (const int32_t from : domains[number].states) {
+      for (const Edge& edge : automaton.edges[from]) {
+        for (uint32_t byte = edge.low; byte <= edge.high; ++byte) {
+          if (!domains[number].starts[byte]) continue;
+          all.tail.push_back(from);
+          all.head.push_back(edge.to);
+          all.letter.push_back(static_cast<uint32_t>(number) << 8 | byte);
+        }
       }
     }
   }
@@ -101,14 +137,15 @@ Automaton minimise(const Automaton& given) {
   const Automaton automaton = trim(given);
   const int32_t n = static_cast<int32_t>(automaton.size());
   if (n <= 1) return automaton;
-  const Transitions all = by_letter(automaton);
+  const std::vector<Domain> domains = domains_of(automaton);
+  const Transitions all = by_letter(automaton, domains);
   const int32_t m = static_cast<int32_t>(all.tail.size());
 
   Partition blocks(n);
-  for (int32_t state = 0; state < n; ++state) {
-    if (automaton.final[state] != 0) blocks.mark(state);
+  for (const Domain& domain : domains) {
+    for (const int32_t state : domain.states) blocks.mark(state);
+    blocks.split();
   }
-  blocks.split();
 
   Partition cords(m);
   std::vector<int32_t> order(m);

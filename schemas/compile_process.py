@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import fcntl
 import json
 import os
 import selectors
@@ -17,6 +19,7 @@ from .errors import SchemaReason, SchemaRefused
 
 START_TIMEOUT_S = 60.0
 MAX_FRAME = 256 * 1024 * 1024
+PIPE_BYTES = 1 << 20
 
 
 class Builder(enum.StrEnum):
@@ -129,6 +132,8 @@ class CompileProcess:
         for stream in (self._child.stdin, self._child.stdout):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
+                with contextlib.suppress(OSError, AttributeError):  # room for a whole table
+                    fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         try:
             if self._receive(time.monotonic() + START_TIMEOUT_S) != b"ready":
                 raise _Gone

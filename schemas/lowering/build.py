@@ -137,7 +137,7 @@ class Builder:
             return either([spelt(value, layers) for value in listed])
         allowed = types(layers, infer=True)
         if not layers:
-            return free(FREE_DEPTH, plain=self.plain)
+            return self.anything(FREE_DEPTH)
         options: list[Term] = []
         if "null" in allowed:
             options.append(Text("null"))
@@ -158,6 +158,10 @@ class Builder:
             return Text(json_text(value))
         except ValueError as error:
             raise invalid("enum", layers[0].at, f"a value without JSON text ({error})") from None
+
+    def anything(self, depth: int) -> Term:
+        """Any value, nested at most `depth` levels."""
+        return free(depth, plain=self.plain)
 
     def _every_spelling(self, value: Any, layers: Conjunction) -> Term:
         """All texts of a value that a condition names, however it is written."""

@@ -19,3 +19,6 @@ class Children(Protocol):
         """Whether undeclared members may stand behind declared ones."""
 
     def term(self, layers: Conjunction) -> Term: ...
+
+    def anything(self, depth: int) -> Term:
+        """Any value, nested at most `depth` levels."""

@@ -13,7 +13,7 @@ from pagemill._core import Expressions
 from ..errors import SchemaReason, SchemaRefused
 from . import multiples
 from . import pattern as patterns
-from .charset import CharSet, contains, difference
+from .charset import CharSet, contains, difference, of
 from .emit import MAX_COUNTERS, MAX_LIMIT, MIN_COUNTED, Counting, OpKind
 from .json_text import NEVER_RAW, NUMERIC_ESCAPES, SHORT_ESCAPES
 from .terms import (
@@ -174,18 +174,26 @@ class _Builder:
         known = self._characters.get((chars, ticks))
         if known is not None:
             return known
+        build = self.expressions
         options = []
         raw = difference(chars, NEVER_RAW)
         if raw:
-            options.append(self.expressions.characters(list(raw)))
-        escapes = [
-            letter.encode() for code, letter in SHORT_ESCAPES.items() if contains(chars, code)
-        ]
+            options.append(build.characters(list(raw)))
+        escapes = []
+        short = [letter for code, letter in SHORT_ESCAPES.items() if contains(chars, code)]
+        if short:
+            escapes.append(build.characters(list(of("".join(short)))))
+        by_high: dict[int, str] = {}
         for code in NUMERIC_ESCAPES:
             if contains(chars, code):
-                escapes += {f"u00{code:02x}".encode(), f"u00{code:02X}".encode()}
-        options += [self.expressions.literal(b"\\" + escape) for escape in sorted(escapes)]
-        made = self.expressions.either(options)
+                low = f"{code & 15:x}"
+                by_high[code >> 4] = by_high.get(code >> 4, "") + low + low.upper()
+        for high, lows in by_high.items():
+            digits = build.characters(list(of(lows)))
+            escapes.append(build.concat([build.literal(f"u00{high:x}".encode()), digits]))
+        if escapes:
+            options.append(build.concat([build.literal(b"\\"), build.either(escapes)]))
+        made = build.either(options)
         if ticks:
             made = self.expressions.counted(made, 0, OpKind.COUNT, 0)
         self._characters[chars, ticks] = made

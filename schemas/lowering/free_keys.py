@@ -47,7 +47,9 @@ def free_members(layers: Conjunction, names: list[str], children: Children) -> l
             continue  # the keys that the schema speaks of are enough
         others = [p for p in places if p not in matched]
         key = _keys(layers, {p: places[p] for p in matched}, others, names, children)
-        value = children.term(said) if key != NEVER else NEVER
+        if key == NEVER:
+            continue
+        value = children.term(said) if said or not names else children.anything(1)
         if value != NEVER:
             pairs.append(Pair(key, value))
     return pairs

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import string
 import threading
 import time
 from collections.abc import Iterator
@@ -180,6 +182,18 @@ def bomb() -> dict[str, Any]:
     return {"$defs": definitions, "$ref": "#/$defs/d20"}
 
 
+def negations(levels: int) -> dict[str, Any]:
+    """Each level asks for one of two ways to break the one below."""
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
+    for level in range(levels):
+        other = {"type": "object", "properties": {f"b{level}": {"type": "integer"}}}
+        schema = {"type": "object", "oneOf": [{"not": schema}, {"not": other}, schema]}
+    return schema
+
+
+ENTRIES = random.Random(7)
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -193,6 +207,23 @@ def bomb() -> dict[str, Any]:
                 ]
             },
             id="oneOf",
+        ),
+        pytest.param(negations(14), id="negations"),
+        pytest.param(
+            {
+                "type": "object",
+                "properties": {f"k{n}": {"type": "null"} for n in range(40)},
+                "dependentRequired": {f"k{n}": [f"k{(n * 7) % 40}"] for n in range(40)},
+            },
+            id="dependencies",
+        ),
+        pytest.param(
+            {"type": "string", "allOf": [{"pattern": f"a.{{{n}}}b"} for n in range(15, 22)]},
+            id="patterns",
+        ),
+        pytest.param(
+            {"enum": ["".join(ENTRIES.choices(string.ascii_letters, k=9)) for _ in range(80_000)]},
+            id="enum",
         ),
         pytest.param(
             {"type": "string", "pattern": "((((a{1,90}){1,90}){1,90}){1,90})"}, id="repeat"
