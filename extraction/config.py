@@ -45,7 +45,9 @@ class Settings(BaseSettings):
         default_factory=default_endpoint,
         description="ZeroMQ endpoint of the engine: ipc:///path or tcp://127.0.0.1:PORT",
     )
-    engine_timeout_s: float = Field(default=60.0, gt=0, description="Silence that means it's gone")
+    engine_timeout_s: float = Field(
+        default=60.0, gt=0, le=86_400, description="Silence that means it's gone"
+    )
     model: str = Field(default="smollm2-135m-instruct", description="Name, folder, file or HF id")
     cache: Path | None = Field(default=None, description="Cache folder of models and grammars")
 
@@ -55,7 +57,7 @@ class Settings(BaseSettings):
 
     # Work.
     burst_size: int = Field(default=32, ge=1, le=1024, description="Pages claimed at once")
-    lease_s: float = Field(default=60.0, ge=1.0)
+    lease_s: float = Field(default=60.0, ge=1.0, le=86_400)
     max_attempts: int = Field(default=3, ge=1, le=100)
     queue: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     max_tokens: int = Field(default=768, ge=1, le=32768, description="Budget of one record")
@@ -74,6 +76,24 @@ class Settings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_url_is_one(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            served = parts.hostname is not None and parts.port != 0
+        except ValueError:
+            # Its text might quote a part of a password.
+            raise ValueError(
+                "the address or its port can't be read; a password's special characters are "
+                "written %XX"
+            ) from None
+        if parts.scheme in ("redis", "rediss") and served:
+            return url
+        if parts.scheme in ("unix", "redis+socket") and parts.path.startswith("/"):
+            return url
+        raise ValueError("it is neither redis://HOST:PORT/DB nor rediss:// nor unix:///PATH")
 
     @field_validator("engine_endpoint")
     @classmethod

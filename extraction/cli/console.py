@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
+# Standard streams that were closed for us.
+closed: set[str] = set()
 stderr = Console(stderr=True, highlight=False)
 stdout = Console(highlight=False)
 

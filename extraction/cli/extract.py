@@ -13,6 +13,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from ..reason import Reason, Refused
+from . import console
 from .console import say
 from .exit_status import ExitStatus
 from .options import EngineEndpoint, Model, RedisUrl
@@ -67,6 +68,8 @@ def extract(
 
     if redis_url is not None and state is not None:
         raise typer.BadParameter("--state is for the embedded server, leave --redis-url out")
+    if "stdin" in console.closed and "-" in inputs:
+        raise Refused(Reason.INPUT_INVALID, "standard input is closed")
     settings = load_settings(
         redis_url=redis_url, engine_endpoint=engine, model=model, max_tokens=max_tokens
     )
@@ -98,6 +101,8 @@ def extract(
 @contextlib.contextmanager
 def _sink(out: str | None) -> Iterator[BinaryIO]:
     if out is None:
+        if "stdout" in console.closed:
+            raise Refused(Reason.INPUT_INVALID, "standard output is closed", advice="give --out")
         yield sys.stdout.buffer
         return
     try:

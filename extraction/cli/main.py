@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import typer
 import typer.core
 
-from . import dead, doctor, extract, model, processes, schema
+from . import console, dead, doctor, extract, model, processes, schema
 from .console import say
 from .exit_status import ExitStatus, classify
 
@@ -85,6 +85,19 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else ExitStatus.OK
 
 
+def _fill_closed_descriptors() -> None:
+    """Open what was closed for us (`>&-`), else the next file opened would stand in its place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            console.closed.add(name)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def main() -> NoReturn:
     """The entry point of `pagemill`."""
+    _fill_closed_descriptors()
     sys.exit(run(sys.argv[1:]))

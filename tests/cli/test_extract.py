@@ -121,7 +121,9 @@ def test_state_is_taken_up_again(
         (["crawl", "--schema", "stock.json", "--out", "/dev/full"], 2, "input_invalid"),
         (["crawl", "--schema", "stock.json", "--model", "no-such-model"], 3, "model_invalid"),
         (["crawl", "--schema", "stock.json", "--redis-url", "redis://127.0.0.1:1/0"], 4, None),
-        (["crawl", "--schema", "stock.json", "--redis-url", "http://x"], 2, "request_invalid"),
+        (["crawl", "--schema", "stock.json", "--redis-url", "http://x"], 2, "input_invalid"),
+        (["crawl", "--schema", "stock.json", "--redis-url", "redis://h:no"], 2, "input_invalid"),
+        (["crawl", "--schema", "stock.json", "--redis-url", "unix:x"], 2, "input_invalid"),
         (["crawl", "--schema", "stock.json", "--engine", "zzz"], 2, "input_invalid"),
         (["crawl", "--schema", "stock.json", "--engine", "ipc://e.sock"], 2, "input_invalid"),
         (["crawl", "--schema", "stock.json", "--engine", "tcp://127.0.0.1"], 2, "input_invalid"),
@@ -207,6 +209,36 @@ def test_a_closed_pipe_ends_the_command_quietly(
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("closing", "status", "word"),
+    [
+        ("<&-", 2, "input_invalid: standard input is closed"),
+        (">&-", 2, "input_invalid: standard output is closed: give --out"),
+        ("2>&-", 0, ""),
+    ],
+)
+def test_closed_streams(
+    services: Services, stock: str, tmp_path: Path, closing: str, status: int, word: str
+) -> None:
+    environment = {
+        **os.environ,
+        "PAGEMILL_REDIS_URL": services.redis_url,
+        "PAGEMILL_ENGINE_ENDPOINT": services.endpoint,
+    }
+    command = f"{sys.executable} -m pagemill.extraction.cli extract - --schema {stock} -q {closing}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=tmp_path,
+        env=environment,
+        input=json.dumps({"id": "k", "html": HTML}).encode(),
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == status, done.stderr
+    assert done.stderr.decode() == (f"pagemill: {word}\n" if word else "")
+    assert (b'"done"' in done.stdout) == (status == 0)
 
 
 def test_a_setting_that_does_not_exist_is_named(

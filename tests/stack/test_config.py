@@ -69,7 +69,23 @@ def test_a_file_that_cannot_be_read_is_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PORT", "70000"), ("LEASE_S", "soon"), ("NAMESPACE", "a:b")]
+    ("name", "value"),
+    [
+        ("PORT", "70000"),
+        ("LEASE_S", "soon"),
+        ("LEASE_S", "inf"),
+        ("LEASE_S", "nan"),
+        ("ENGINE_TIMEOUT_S", "inf"),
+        ("NAMESPACE", "a:b"),
+        ("REDIS_URL", "zzz"),
+        ("REDIS_URL", "http://127.0.0.1"),
+        ("REDIS_URL", "redis://127.0.0.1:port/0"),
+        ("REDIS_URL", "redis:///0"),
+        ("REDIS_URL", "unix://relative.sock"),
+        ("ENGINE_ENDPOINT", "zzz"),
+        ("ENGINE_ENDPOINT", "ipc://relative.sock"),
+        ("ENGINE_ENDPOINT", "tcp://127.0.0.1"),
+    ],
 )
 def test_a_wrong_value_names_its_setting(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -77,6 +93,17 @@ def test_a_wrong_value_names_its_setting(
     monkeypatch.setenv(f"PAGEMILL_{name}", value)
     with pytest.raises(Refused, match=name.lower()):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:sec/ret@host/0", "http://:secret@host", "redis://:se:cret"]
+)
+def test_a_wrong_address_shows_no_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("PAGEMILL_REDIS_URL", url)
+    with pytest.raises(Refused) as refused:
+        load_settings()
+    assert "sec" not in str(refused.value)
+    assert "cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
