@@ -14,7 +14,6 @@ The rules, in the order in which they drop a value:
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,12 +22,12 @@ from typing import Any
 from ..grounding import Searchable
 from ..null_words import is_null_word
 from ..page import Page
+from ..page.metadata import clean_text
 from . import cues, normalise, written_days
 from .sources import KnownSource
 from .things import Stated, level, subject, values_at
 from .values import Known, KnownValue, Place
 
-_TAGS = re.compile(r"<[^<>]{1,300}>")
 _MAIN_HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 _DOUBLED = re.compile(r"\(\(([^()]*)\)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -159,7 +158,7 @@ class _Reader:
         if seen is not None and seen[0] == "OutOfStock":
             raise _Dropped("the page says that it is sold out")
         text, path = next((text, path) for each, text, path in read if each == value)
-        return KnownValue(value, (Place(pointer, path, 0, len(text), text == value),))
+        return KnownValue(value, (Place(pointer, path, 0, len(clean_text(text)), text == value),))
 
     def _number(self, source: KnownSource, stated: list[Stated], *, whole: bool) -> KnownValue:
         in_minutes = source.pointer.endswith("_minutes")
@@ -189,14 +188,14 @@ class _Reader:
         text, path = read[chosen]
         value = int(chosen) if whole or chosen == int(chosen) else chosen
         exact = text == json.dumps(value)
-        return KnownValue(value, (Place(source.pointer, path, 0, len(text), exact),))
+        return KnownValue(value, (Place(source.pointer, path, 0, len(clean_text(text)), exact),))
 
     def _string(
         self, pointer: str, stated: list[Stated], schema: Mapping[str, Any]
     ) -> KnownValue | None:
         pattern, longest = schema.get("pattern"), schema.get("maxLength")
         for raw, path in stated:
-            text = plain(raw)
+            text = clean_text(raw)
             if not text or is_null_word(text):
                 continue
             if schema.get("format") == "date":
@@ -232,11 +231,11 @@ def _texts(pointer: str, stated: list[Stated], schema: Mapping[str, Any]) -> Kno
     places: list[Place] = []
     for raw, path in stated:
         # A widespread recipe plugin writes notes as ((note)).
-        texts = [_DOUBLED.sub(r"(\1)", plain(raw))]
+        texts = [_DOUBLED.sub(r"(\1)", clean_text(raw))]
         if len(stated) == 1 and longest and longest <= 60 and "," in raw:
             texts = [part.strip() for part in texts[0].split(",")]
         elif len(stated) == 1 and "\n" in raw.strip():
-            texts = [plain(line) for line in raw.split("\n")]
+            texts = [clean_text(line) for line in raw.split("\n")]
         for text in texts:
             if not text or is_null_word(text):
                 continue
@@ -250,19 +249,11 @@ def _texts(pointer: str, stated: list[Stated], schema: Mapping[str, Any]) -> Kno
 
 def _place(pointer: str, path: str, raw: str, text: str) -> Place:
     """Where a text stands in the metadata's; all of it where the spelling differs."""
+    raw = clean_text(raw)
     start = raw.find(text)
     if start < 0:
         return Place(pointer, path, 0, len(raw), False)
     return Place(pointer, path, start, start + len(text), True)
-
-
-def plain(text: str) -> str:
-    """A value's text without markup, entities and doubled white space."""
-    if "&" in text:
-        text = html.unescape(text)
-    if "<" in text:
-        text = _TAGS.sub(" ", text)
-    return " ".join(text.split())
 
 
 def _cut(text: str, longest: int) -> str:

@@ -121,13 +121,12 @@ class Metadata:
         return grouped_lines((entry.key, entry.value) for entry in self.entries)
 
     def value_at(self, path: str) -> str | None:
-        """Return the text of the value that stands at a path of evidence; None for no value."""
+        """Return the text in which evidence of a path counts its offsets; None for no value."""
         kind, _, rest = path.partition("/")
-        if kind == "meta":
-            return self.tags.get(rest)
-        for entry in self.entries:
-            if entry.path == path:
-                return entry.value
+        if kind == "meta" and rest in self.tags:
+            return clean_text(self.tags[rest])
+        if kind not in ("jsonld", "microdata"):
+            return next((entry.value for entry in self.entries if entry.path == path), None)
         number, _, inner = rest.partition("/")
         value: Any = self.things.get(f"{kind}/{number}")
         for part in inner.split("/"):
@@ -137,7 +136,11 @@ class Metadata:
                 value = value[int(part)]
             else:
                 return None
-        return None if value is None or isinstance(value, dict | list) else scalar_text(value)
+        return (
+            None
+            if value is None or isinstance(value, dict | list)
+            else clean_text(scalar_text(value))
+        )
 
 
 def grouped_lines(facts: Iterable[tuple[str, str]]) -> list[str]:
@@ -231,11 +234,7 @@ class _Collector:
         self._values: dict[str, set[str]] = {}
 
     def add(self, key: str, value: str, path: str, thing: str = "") -> None:
-        if "&" in value:
-            value = html.unescape(value)
-        if "<" in value:
-            value = _TAGS.sub(" ", value)
-        value = _one_line(value)
+        value = clean_text(value)
         if schema_org := _SCHEMA_ORG.match(value):
             value = schema_org[1]
         if duration := _DURATION.match(value):
@@ -318,6 +317,15 @@ def _minutes(duration: re.Match[str]) -> str:
     days, hours, minutes = (float(part or 0) for part in duration.groups())
     total = round(days * 1440 + hours * 60 + minutes)
     return f"{total} minutes" if total else ""
+
+
+def clean_text(value: str) -> str:
+    """A value without markup, entities and doubled white space: what evidence counts in."""
+    if "&" in value:
+        value = html.unescape(value)
+    if "<" in value:
+        value = _TAGS.sub(" ", value)
+    return _one_line(value)
 
 
 def scalar_text(value: Any) -> str:

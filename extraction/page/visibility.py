@@ -31,12 +31,12 @@ _PANEL_NAME = re.compile(
     r"[_-]?(?:content|panel|pane|body|item|box|container)?[_-]?\d*(?:[\s_-]|$)",
     re.IGNORECASE,
 )
-# What a click on something else shows: a script that toggles an element, a control that names it.
-_OPENS = re.compile(
-    r"""["']#([\w-]{2,80})["']\s*\)\s*\.\s*(?:toggle|slideToggle|fadeToggle|slideDown)\s*\("""
-    r"""|\saria-controls\s*=\s*["']([\w-]{2,80})["']"""
-    r"""|<a\s[^<>]{0,200}?href\s*=\s*["']#([\w-]{2,80})["']"""
-)
+# What stands around the id of an element that a click on something else shows: a script that
+# toggles it, a control or a link that names it.
+_TOGGLES = re.compile(r"""["']\s*\)\s*\.\s*(?:toggle|slideToggle|fadeToggle|slideDown)\s*\(""")
+_CONTROLS = re.compile(r"""\saria-controls\s*=\s*["']$""")
+_LINKS = re.compile(r"""<a\s[^<>]*href\s*=\s*["']#$""")
+_MAX_MENTIONS = 24
 _DIALOG_NAME = re.compile(
     r"modal|popup|pop-up|overlay|dialog|lightbox|cookie|consent|menu|nav|search|login|cart",
     re.IGNORECASE,
@@ -54,7 +54,6 @@ class Sight:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._opened: frozenset[str] | None = None
 
     def is_hidden(self, tag: str, attributes: dict[str, str | None]) -> bool:
         """Whether the attributes take the element, and all that it holds, out of sight.
@@ -79,10 +78,29 @@ class Sight:
             return True
         if not own_id or attributes.get("role") == "dialog" or _DIALOG_NAME.search(names):
             return False
-        if self._opened is None:
-            found = _OPENS.finditer(self._source)
-            self._opened = frozenset(match[1] or match[2] or match[3] for match in found)
-        return own_id in self._opened
+        return self._is_opened(own_id)
+
+    def _is_opened(self, own_id: str) -> bool:
+        """Whether something on the page opens the element of this id."""
+        source = self._source
+        at = -1
+        for _ in range(_MAX_MENTIONS):
+            at = source.find(own_id, at + 1)
+            if at < 0:
+                return False
+            end = at + len(own_id)
+            if source[at - 1 : at] == "#":
+                if source[at - 2 : at - 1] in ("'", '"') and _TOGGLES.match(source, end):
+                    return True
+                if source[end : end + 1] in ("'", '"') and _LINKS.search(
+                    source[max(0, at - 220) : at]
+                ):
+                    return True
+            elif source[end : end + 1] in ("'", '"') and _CONTROLS.search(
+                source[max(0, at - 40) : at]
+            ):
+                return True
+        return False
 
 
 @lru_cache(maxsize=4096)

@@ -60,6 +60,13 @@ def test_evidence_names_the_path_and_the_place_in_its_value() -> None:
     page = page_of(KETTLE, KETTLE_BODY)
     evidence = {each.pointer: each for each in known(page, "product").evidence()}
     assert evidence["/price"].path == "jsonld/0/offers/price"
+    noisy = {**KETTLE, "brand": "<b>Kupfer</b>  &amp;amp; Sohn", "sku": "a  b"}
+    noisy_page = page_of(noisy, KETTLE_BODY)
+    for each in known(noisy_page, "product").evidence():
+        raw = noisy_page.metadata.value_at(each.path)
+        if each.exact:
+            assert raw is not None
+            assert raw[each.start : each.end] == values(noisy_page, "product")[each.pointer]
     for pointer in ("/name", "/brand", "/sku"):
         each = evidence[pointer]
         raw = page.metadata.value_at(each.path)
