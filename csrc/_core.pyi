@@ -597,6 +597,12 @@ def instruction_set() -> str:
 def use_instruction_set(name: str) -> None:
     """Choose one for tests and comparisons; ValueError when it isn't there."""
 
+def measure_peak(what: str, seconds: float) -> float:
+    """Billions a second over all threads: operations in "fp32" or "int16", bytes in "read".
+
+    The most that the processor does (csrc/cpu/peak.h). Releases the GIL.
+    """
+
 class PackedMatrix:
     """A linear layer's weights, packed once for the kernels; immutable."""
 
@@ -619,6 +625,10 @@ def rms_norm(x: int, weight: int, eps: float, num_rows: int, size: int, out: int
 
 def silu_mul(gate_up: int, num_rows: int, size: int, out: int) -> None:
     """out [rows, size] = silu(gate) * up, from [rows, 2 * size]. Releases the GIL."""
+
+def hadamard(heads: int, num_heads: int, head_dim: int) -> None:
+    """The Walsh-Hadamard transform of float32 heads in place: of each run of 2^k numbers, 2^k
+    being the largest power of two that divides head_dim. Orthogonal. Releases the GIL."""
 
 def rotate(
     rows: int, stride: int, cos: int, sin: int, num_rows: int, num_heads: int, head_dim: int

@@ -101,6 +101,7 @@ def _native(
     from .model.native import NativeDecoder
 
     decoder = NativeDecoder(files, weight_kind(config))
+    decoder.share_prefixes(config.enable_cascade_attention)
     kind = kv_kind(config, model)
     sizes = choose_sizes(
         config,

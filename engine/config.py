@@ -60,6 +60,8 @@ class EngineConfig:
     num_blocks: int = 0  # wins over kv_cache_memory_bytes
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
+    # Rows that begin with the same blocks read them together (CPU executor, int8 KV cache).
+    enable_cascade_attention: bool = True
     long_prefill_token_threshold: int = 0  # most tokens of one prompt in a step; 0: no limit
     max_num_partial_prefills: int = 0  # most requests in the midst of their prompt; 0: no limit
     scheduling_policy: str = "fcfs"  # who starts first: see POLICIES
@@ -168,6 +170,7 @@ _HELP = {
     "num_blocks": "KV blocks; wins over the memory",
     "enable_prefix_caching": "share KV blocks of equal prefixes",
     "enable_chunked_prefill": "split long prompts over steps",
+    "enable_cascade_attention": "read blocks that rows share once (CPU, int8 KV cache)",
     "long_prefill_token_threshold": "most tokens of one prompt in a step (0: no limit)",
     "max_num_partial_prefills": "most requests in the midst of their prompt (0: no limit)",
     "scheduling_policy": "fcfs, priority, static, deadline, fair or prefix",

@@ -10,6 +10,7 @@
 #include "cpu/instruction_set.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/paged_attention.h"
+#include "cpu/peak.h"
 #include "cpu/thread_pool.h"
 
 namespace py = pybind11;
@@ -58,6 +59,13 @@ void bind_elementwise(py::module_& module) {
                  reinterpret_cast<float*>(out));
       },
       py::arg("gate_up"), py::arg("num_rows"), py::arg("size"), py::arg("out"),
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "hadamard",
+      [](uintptr_t heads, int32_t num_heads, int32_t head_dim) {
+        hadamard(reinterpret_cast<float*>(heads), num_heads, head_dim);
+      },
+      py::arg("heads"), py::arg("num_heads"), py::arg("head_dim"),
       py::call_guard<py::gil_scoped_release>());
   module.def(
       "rotate",
@@ -110,6 +118,8 @@ void bind_cpu(py::module_& module) {
   module.def("instruction_sets", &instruction_sets);
   module.def("instruction_set", &instruction_set_name);
   module.def("use_instruction_set", &use_instruction_set, py::arg("name"));
+  module.def("measure_peak", &measure_peak, py::arg("what"), py::arg("seconds"),
+             py::call_guard<py::gil_scoped_release>());
   bind_elementwise(module);
   bind_packed_matrix(module);
   bind_decoder(module);

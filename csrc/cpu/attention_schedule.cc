@@ -7,7 +7,7 @@ namespace pagemill {
 namespace {
 
 // Tokens that go over a range of positions together.
-constexpr int32_t kMaxTokens = 16;
+constexpr int32_t kMaxTokens = 32;
 // Positions from which a common prefix is worth a task of its own.
 constexpr int32_t kLeastPrefix = 64;
 // A row isn't cut into shorter ranges than this.

@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "cpu/elementwise_kernels.h"
-#include "cpu/hadamard.h"
 #include "cpu/paged_attention.h"
 #include "cpu/row_tasks.h"
 
@@ -124,7 +123,7 @@ void CpuDecoder::take_heads(KvCache& cache, const DecoderStep& step, int32_t ind
       kernels.rotate(head, cos, sin, half);
       // Orthogonal, so that scores stay as they are; a key's few large numbers are spread over the
       // head, and rounding with one scale a key loses less.
-      if (int8) hadamard(head, dim);
+      if (int8) kernels.hadamard(head, dim);
     }
     const float* keys = heads + query_size();
     cache.write(index, step.slot_mapping[token], keys, keys + kv_size());

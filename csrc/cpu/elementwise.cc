@@ -59,4 +59,14 @@ void rotate(float* rows, int64_t stride, const float* cos, const float* sin, int
   });
 }
 
+void hadamard(float* heads, int32_t num_heads, int32_t head_dim) {
+  require(num_heads >= 0 && head_dim >= 1, "hadamard: wrong size");
+  if (num_heads == 0) return;
+  require(heads != nullptr, "hadamard: null pointer");
+  const ElementwiseKernels& k = elementwise_kernels();
+  for_rows(num_heads, head_dim, [&](int32_t head) {
+    k.hadamard(heads + int64_t{head} * head_dim, head_dim);
+  });
+}
+
 }  // namespace pagemill

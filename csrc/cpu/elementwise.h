@@ -17,4 +17,8 @@ void silu_mul(const float* gate_up, int32_t num_rows, int32_t size, float* out);
 void rotate(float* rows, int64_t stride, const float* cos, const float* sin, int32_t num_rows,
             int32_t num_heads, int32_t head_dim);
 
+// The fast Walsh-Hadamard transform of heads in place: of each run of 2^k numbers, 2^k being the
+// largest power of two that divides head_dim. Orthogonal, and its own inverse.
+void hadamard(float* heads, int32_t num_heads, int32_t head_dim);
+
 }  // namespace pagemill

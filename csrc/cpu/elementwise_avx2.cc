@@ -60,7 +60,35 @@ PAGEMILL_AVX2 void rotate(float* head, const float* cos, const float* sin, int32
   }
 }
 
-constexpr ElementwiseKernels kKernels{rms_norm, silu_mul, rotate};
+// Sums and differences of neighbours at a distance of 1, 2 and 4, within one vector.
+PAGEMILL_AVX2_INLINE __m256 within_lanes(__m256 x) {
+  const __m256 odd = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
+  x = _mm256_add_ps(_mm256_permute_ps(x, 0xB1), _mm256_xor_ps(x, odd));
+  const __m256 second = _mm256_setr_ps(0.0f, 0.0f, -0.0f, -0.0f, 0.0f, 0.0f, -0.0f, -0.0f);
+  x = _mm256_add_ps(_mm256_permute_ps(x, 0x4E), _mm256_xor_ps(x, second));
+  const __m256 high = _mm256_setr_ps(0.0f, 0.0f, 0.0f, 0.0f, -0.0f, -0.0f, -0.0f, -0.0f);
+  return _mm256_add_ps(_mm256_permute2f128_ps(x, x, 1), _mm256_xor_ps(x, high));
+}
+
+PAGEMILL_AVX2 void hadamard(float* head, int32_t size) {
+  const int32_t run = size & -size;
+  if (run < kLanes) return portable_elementwise_kernels()->hadamard(head, size);
+  const __m256 scale = _mm256_set1_ps(1.0f / std::sqrt(static_cast<float>(run)));
+  for (int32_t i = 0; i < size; i += kLanes) {
+    _mm256_storeu_ps(head + i, _mm256_mul_ps(within_lanes(_mm256_loadu_ps(head + i)), scale));
+  }
+  for (int32_t half = kLanes; half < run; half *= 2) {
+    for (int32_t first = 0; first < size; first += 2 * half) {
+      for (int32_t i = first; i < first + half; i += kLanes) {
+        const __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + half + i);
+        _mm256_storeu_ps(head + i, _mm256_add_ps(a, b));
+        _mm256_storeu_ps(head + half + i, _mm256_sub_ps(a, b));
+      }
+    }
+  }
+}
+
+constexpr ElementwiseKernels kKernels{rms_norm, silu_mul, rotate, hadamard};
 
 }  // namespace
 

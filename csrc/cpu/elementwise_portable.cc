@@ -24,7 +24,22 @@ void rotate(float* head, const float* cos, const float* sin, int32_t half) {
   }
 }
 
-constexpr ElementwiseKernels kKernels{rms_norm, silu_mul, rotate};
+void hadamard(float* head, int32_t size) {
+  const int32_t run = size & -size;
+  for (int32_t half = 1; half < run; half *= 2) {
+    for (int32_t first = 0; first < size; first += 2 * half) {
+      for (int32_t i = first; i < first + half; ++i) {
+        const float a = head[i], b = head[i + half];
+        head[i] = a + b;
+        head[i + half] = a - b;
+      }
+    }
+  }
+  const float scale = 1.0f / std::sqrt(static_cast<float>(run));
+  for (int32_t i = 0; i < size; ++i) head[i] *= scale;
+}
+
+constexpr ElementwiseKernels kKernels{rms_norm, silu_mul, rotate, hadamard};
 
 }  // namespace
 

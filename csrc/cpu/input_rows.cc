@@ -17,7 +17,6 @@ void InputRows::resize(WeightKind kind, int32_t num_rows, int32_t count, int32_t
     if (scales_.size() < static_cast<size_t>(num_rows)) scales_.resize(num_rows);
   } else {
     if (float32_.size() < elements) float32_.resize(elements);
-    scales_.clear();
   }
 }
 

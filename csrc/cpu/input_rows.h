@@ -30,7 +30,7 @@ class InputRows {
   int32_t depth() const { return depth_; }
   const float* float32(int32_t row) const { return float32_.data() + int64_t{row} * depth_; }
   const int16_t* int16(int32_t row) const { return int16_.data() + int64_t{row} * depth_; }
-  float scale(int32_t row) const { return scales_.empty() ? 1.0f : scales_[row]; }
+  const float* scales(int32_t row) const { return scales_.data() + row; }  // int8 only
 
  private:
   WeightKind kind_ = WeightKind::kFloat32;

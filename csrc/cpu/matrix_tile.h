@@ -17,7 +17,8 @@ struct MatrixTileKernels {
   void (*int16)(const int16_t* rows, int64_t row_stride, const int16_t* panel,
                 int64_t panel_stride, int64_t num_pairs, int32_t num_rows, int32_t* sums);
 
-  // out[p][j][.] = source[p][j][.] * factors[j], exactly, for a panel [num_pairs][16][2].
+  // out[p][j][.] = source[p][j][.] * factors[j], exactly, for a panel [num_pairs][16][2]; factors of
+  // 1 where the pointer is null.
   void (*widen_int8)(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
                      int16_t* out);
 
@@ -28,12 +29,13 @@ struct MatrixTileKernels {
   // returns the scale, 0 for a row of zeros.
   float (*quantize)(const float* row, int32_t count, int32_t padded, float limit, int16_t* out);
 
-  // out[j] (+)= sums[j] * scale + bias[j] for j < 16; no bias where it is null.
-  void (*store)(const float* sums, float scale, const float* bias, bool accumulate, float* out);
+  // out[j] (+)= sums[j] + bias[j] for j < 16; no bias where it is null.
+  void (*store)(const float* sums, const float* bias, bool accumulate, float* out);
 
-  // out[i][j] = (or +=) sums[i][j] * scales[j], for sums [num_rows][16].
-  void (*scale_sums)(const int32_t* sums, const float* scales, int32_t num_rows, bool accumulate,
-                     float* out, int64_t out_stride);
+  // out[i][j] (+)= sums[i][j] * scales[j] * row_scales[i], for sums [num_rows][16]; no factor of the
+  // row where row_scales is null.
+  void (*scale_sums)(const int32_t* sums, const float* scales, const float* row_scales,
+                     int32_t num_rows, bool accumulate, float* out, int64_t out_stride);
 };
 
 const MatrixTileKernels* portable_matrix_kernels();

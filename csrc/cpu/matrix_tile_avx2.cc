@@ -67,6 +67,14 @@ PAGEMILL_AVX2_INLINE __m256i twice(const uint8_t* bytes) {
 
 PAGEMILL_AVX2 void widen_int8(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
                               int16_t* out) {
+  if (factors == nullptr) {
+    for (int64_t i = 0; i < 2 * num_pairs; ++i) {
+      const auto* narrow = reinterpret_cast<const __m128i*>(source) + i;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + i,
+                          _mm256_cvtepi8_epi16(_mm_loadu_si128(narrow)));
+    }
+    return;
+  }
   const __m256i halves[2] = {twice(factors), twice(factors + kLanes)};
   for (int64_t p = 0; p < num_pairs; ++p) {
     PAGEMILL_UNROLL
@@ -111,29 +119,29 @@ PAGEMILL_AVX2 float quantize(const float* row, int32_t count, int32_t padded, fl
   return largest / limit;
 }
 
-PAGEMILL_AVX2 void store(const float* sums, float scale, const float* bias, bool accumulate,
-                         float* out) {
-  const __m256 factor = _mm256_set1_ps(scale);
+PAGEMILL_AVX2 void store(const float* sums, const float* bias, bool accumulate, float* out) {
   PAGEMILL_UNROLL
   for (int j = 0; j < kPanelColumns; j += kLanes) {
-    __m256 value = _mm256_mul_ps(_mm256_loadu_ps(sums + j), factor);
+    __m256 value = _mm256_loadu_ps(sums + j);
     if (bias != nullptr) value = _mm256_add_ps(value, _mm256_loadu_ps(bias + j));
     if (accumulate) value = _mm256_add_ps(_mm256_loadu_ps(out + j), value);
     _mm256_storeu_ps(out + j, value);
   }
 }
 
-PAGEMILL_AVX2 void scale_sums(const int32_t* sums, const float* scales, int32_t num_rows,
-                              bool accumulate, float* out, int64_t out_stride) {
-  const __m256 factors[2] = {_mm256_loadu_ps(scales), _mm256_loadu_ps(scales + kLanes)};
+PAGEMILL_AVX2 void scale_sums(const int32_t* sums, const float* scales, const float* row_scales,
+                              int32_t num_rows, bool accumulate, float* out, int64_t out_stride) {
+  const __m256 columns[2] = {_mm256_loadu_ps(scales), _mm256_loadu_ps(scales + kLanes)};
   for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns, out += out_stride) {
+    const __m256 row = _mm256_set1_ps(row_scales == nullptr ? 1.0f : row_scales[i]);
     PAGEMILL_UNROLL
     for (int half = 0; half < 2; ++half) {
       const auto* source = reinterpret_cast<const __m256i*>(sums) + half;
       float* target = out + half * kLanes;
       const __m256 before = accumulate ? _mm256_loadu_ps(target) : _mm256_setzero_ps();
       const __m256 exact = _mm256_cvtepi32_ps(_mm256_loadu_si256(source));
-      _mm256_storeu_ps(target, _mm256_fmadd_ps(exact, factors[half], before));
+      const __m256 factors = _mm256_mul_ps(columns[half], row);
+      _mm256_storeu_ps(target, _mm256_fmadd_ps(exact, factors, before));
     }
   }
 }

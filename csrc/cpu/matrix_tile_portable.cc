@@ -43,7 +43,8 @@ void pair_product(const int16_t* rows, int64_t row_stride, const int16_t* panel,
 
 void widen_int8(const int8_t* source, int64_t num_pairs, const uint8_t* factors, int16_t* out) {
   for (int64_t i = 0; i < num_pairs * 2 * kPanelColumns; ++i) {
-    out[i] = static_cast<int16_t>(source[i] * factors[i / 2 % kPanelColumns]);
+    const int32_t factor = factors == nullptr ? 1 : factors[i / 2 % kPanelColumns];
+    out[i] = static_cast<int16_t>(source[i] * factor);
   }
 }
 
@@ -62,18 +63,19 @@ float quantize(const float* row, int32_t count, int32_t padded, float limit, int
   return largest / limit;
 }
 
-void store(const float* sums, float scale, const float* bias, bool accumulate, float* out) {
+void store(const float* sums, const float* bias, bool accumulate, float* out) {
   for (int32_t j = 0; j < kPanelColumns; ++j) {
-    const float value = sums[j] * scale + (bias != nullptr ? bias[j] : 0.0f);
+    const float value = sums[j] + (bias != nullptr ? bias[j] : 0.0f);
     out[j] = accumulate ? out[j] + value : value;
   }
 }
 
-void scale_sums(const int32_t* sums, const float* scales, int32_t num_rows, bool accumulate,
-                float* out, int64_t out_stride) {
+void scale_sums(const int32_t* sums, const float* scales, const float* row_scales,
+                int32_t num_rows, bool accumulate, float* out, int64_t out_stride) {
   for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns, out += out_stride) {
+    const float row = row_scales == nullptr ? 1.0f : row_scales[i];
     for (int32_t j = 0; j < kPanelColumns; ++j) {
-      const float value = static_cast<float>(sums[j]) * scales[j];
+      const float value = static_cast<float>(sums[j]) * (scales[j] * row);
       out[j] = accumulate ? out[j] + value : value;
     }
   }

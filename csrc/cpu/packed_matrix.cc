@@ -22,8 +22,8 @@ static_assert(int64_t{kWeightLimit} * kMaxFactor * static_cast<int64_t>(InputRow
               int64_t{1} << 31);
 // Rows that are worked on together: their activations stay in the second-level cache while the
 // panels pass by.
-constexpr int32_t kRowBytes = 224 * 1024;
-constexpr int32_t kMaxRowsPerTask = 16 * kTileRows;
+constexpr int32_t kRowBytes = 288 * 1024;
+constexpr int32_t kMaxRowsPerTask = 32 * kTileRows;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -143,12 +143,16 @@ void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accum
     const int32_t first_panel = index % panel_groups * panels;
     const int32_t last_panel = std::min(num_panels_, first_panel + panels);
     for (int32_t panel = first_panel; panel < last_panel; ++panel) {
-      multiply_panel(call, first_row, last_row, panel);
+      if (kind_ == WeightKind::kInt8) {
+        multiply_int8(call, first_row, last_row, panel);
+      } else {
+        multiply_float(call, first_row, last_row, panel);
+      }
     }
   });
 }
 
-void PackedMatrix::multiply_panel(const Call& call, int32_t first_row, int32_t last_row,
+void PackedMatrix::multiply_float(const Call& call, int32_t first_row, int32_t last_row,
                                   int32_t panel) const {
   alignas(32) float sums[kTileRows * kPanelColumns];
   const int64_t start = panel * panel_elements();
@@ -159,14 +163,11 @@ void PackedMatrix::multiply_panel(const Call& call, int32_t first_row, int32_t l
     call.kernels.widen(bfloat16_.data() + start, panel_elements(), wide.data());
     float32 = wide.data();
   }
-  const int16_t* wide = kind_ == WeightKind::kInt8 ? widen_int8(call, panel) : nullptr;
   // Tiles of nearly equal height: a tile of one or two rows costs as much as one of four.
   const int32_t tiles = ceil_div(last_row - first_row, kTileRows);
   for (int32_t tile = 0, row = first_row; tile < tiles; ++tile) {
     const int32_t count = ceil_div(last_row - row, tiles - tile);
-    if (wide != nullptr) {
-      multiply_int8(call, wide, row, count, panel, sums);
-    } else if (float32 != nullptr) {
+    if (float32 != nullptr) {
       call.kernels.float32(call.rows.float32(row), depth_, float32, depth_, count, sums,
                            kPanelColumns);
     } else {
@@ -191,16 +192,43 @@ const int16_t* PackedMatrix::widen_int8(const Call& call, int32_t panel) const {
   return wide.data();
 }
 
-void PackedMatrix::multiply_int8(const Call& call, const int16_t* wide, int32_t first_row,
-                                 int32_t num_rows, int32_t panel, float* sums) const {
+// Section by section, so that a section of the widened panel stays in the first-level cache while
+// all rows pass over it.
+void PackedMatrix::multiply_int8(const Call& call, int32_t first_row, int32_t last_row,
+                                 int32_t panel) const {
+  const int32_t num_rows = last_row - first_row, first_output = panel * kPanelColumns;
+  const bool whole = first_output + kPanelColumns <= outputs_;
+  float* out = call.out + int64_t{first_row} * outputs_ + first_output;
+  int64_t out_stride = outputs_;
+  thread_local std::vector<float> buffer;  // for the last columns of a width that isn't 16's
+  if (!whole) {
+    buffer.resize(static_cast<size_t>(num_rows) * kPanelColumns);
+    out = buffer.data();
+    out_stride = kPanelColumns;
+  }
   alignas(32) int32_t exact[kTileRows * kPanelColumns];
-  const float* scales = scales_.data() + int64_t{panel} * kPanelColumns;
+  const int16_t* wide = widen_int8(call, panel);
+  const float* scales = scales_.data() + first_output;
+  const int32_t tiles = ceil_div(num_rows, kTileRows);
   for (int32_t first = 0; first < depth_; first += kSection) {
-    const int32_t count = std::min(kSection, depth_ - first);
-    call.kernels.int16(call.rows.int16(first_row) + first, depth_,
-                       wide + int64_t{first} * kPanelColumns, 2 * kPanelColumns, count / 2,
-                       num_rows, exact);
-    call.kernels.scale_sums(exact, scales, num_rows, first > 0, sums, kPanelColumns);
+    const int32_t inputs = std::min(kSection, depth_ - first);
+    const bool accumulate = first > 0 || (whole && call.accumulate);
+    for (int32_t tile = 0, row = 0; tile < tiles; ++tile) {
+      const int32_t count = ceil_div(num_rows - row, tiles - tile);
+      call.kernels.int16(call.rows.int16(first_row + row) + first, depth_,
+                         wide + int64_t{first} * kPanelColumns, 2 * kPanelColumns, inputs / 2,
+                         count, exact);
+      call.kernels.scale_sums(exact, scales, call.rows.scales(first_row + row), count, accumulate,
+                              out + row * out_stride, out_stride);
+      row += count;
+    }
+  }
+  if (!whole) {
+    store_tile(call, out, first_row, num_rows, panel);
+  } else if (call.bias != nullptr) {
+    for (int32_t row = 0; row < num_rows; ++row, out += out_stride) {
+      for (int32_t j = 0; j < kPanelColumns; ++j) out[j] += call.bias[first_output + j];
+    }
   }
 }
 
@@ -211,13 +239,12 @@ void PackedMatrix::store_tile(const Call& call, const float* sums, int32_t first
   const float* bias = call.bias == nullptr ? nullptr : call.bias + first_output;
   for (int32_t i = 0; i < num_rows; ++i, sums += kPanelColumns) {
     float* target = call.out + int64_t{first_row + i} * outputs_ + first_output;
-    const float scale = call.rows.scale(first_row + i);
     if (columns == kPanelColumns) {
-      call.kernels.store(sums, scale, bias, call.accumulate, target);
+      call.kernels.store(sums, bias, call.accumulate, target);
       continue;
     }
     for (int32_t j = 0; j < columns; ++j) {
-      const float value = sums[j] * scale + (bias != nullptr ? bias[j] : 0.0f);
+      const float value = sums[j] + (bias != nullptr ? bias[j] : 0.0f);
       target[j] = call.accumulate ? target[j] + value : value;
     }
   }

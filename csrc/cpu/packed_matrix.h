@@ -52,9 +52,8 @@ class PackedMatrix {
   void pack_panel(const float* weight, int32_t panel);
   void pack_int8(const float* row, int32_t panel, int32_t column);
   const int16_t* widen_int8(const Call& call, int32_t panel) const;
-  void multiply_int8(const Call& call, const int16_t* wide, int32_t first_row, int32_t num_rows,
-                     int32_t panel, float* sums) const;
-  void multiply_panel(const Call& call, int32_t first_row, int32_t last_row, int32_t panel) const;
+  void multiply_int8(const Call& call, int32_t first_row, int32_t last_row, int32_t panel) const;
+  void multiply_float(const Call& call, int32_t first_row, int32_t last_row, int32_t panel) const;
   void store_tile(const Call& call, const float* sums, int32_t first_row, int32_t num_rows,
                   int32_t panel) const;
   int64_t panel_elements() const { return int64_t{depth_} * kPanelColumns; }

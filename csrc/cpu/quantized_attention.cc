@@ -12,14 +12,13 @@
 namespace pagemill {
 namespace {
 
-// Positions of K and V that are worked on at once: widened to 16 bits, both stay in the first-level
-// cache with a few queries' scores for head_dim 64.
-constexpr int32_t kTilePositions = 64;
+// Positions of K and V that are worked on at once: enough that the softmax's bookkeeping counts for
+// little, few enough that K and then V, widened to 16 bits, stay in the nearest caches.
+constexpr int32_t kTilePositions = 128;
 constexpr int32_t kUnit = KvCache::kUnit;
 constexpr float kLimit = 32767.0f;  // of rounded queries and weights
 // Sums of a tile are exact: 32767 * 127 * 64 < 2^31, and so are scores up to head_dim 512.
 static_assert(int64_t{32767} * 127 * kTilePositions < int64_t{1} << 31);
-constexpr uint8_t kOnes[kPanelColumns] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 const QuantizedTileKernels& tile_kernels() {
   if (instruction_set() == InstructionSet::kAvx2) return *avx2_quantized_kernels();
@@ -155,9 +154,9 @@ class Runner {
       const auto head =
           args_.cache.head(args_.layer, task.table[position / block_size], task.kv_head);
       const int64_t place = int64_t{offset} * head_dim_;
-      kernels.widen_int8(head.keys + place, unit_elements / 32, kOnes,
+      kernels.widen_int8(head.keys + place, unit_elements / 32, nullptr,
                          scratch.keys.data() + int64_t{first} * head_dim_);
-      kernels.widen_int8(head.values + place, unit_elements / 32, kOnes,
+      kernels.widen_int8(head.values + place, unit_elements / 32, nullptr,
                          scratch.values.data() + int64_t{first} * head_dim_);
       std::copy_n(head.scales + offset, kUnit, scales.keys + first);
       std::copy_n(head.scales + block_size + offset, kUnit, scales.factors + first);
@@ -201,7 +200,8 @@ class Runner {
       kernels.int16(scratch.queries.data() + int64_t{first} * head_dim_, head_dim_,
                     scratch.keys.data() + int64_t{j} * head_dim_, 2 * kUnit, head_dim_ / 2,
                     num_queries, exact);
-      kernels.scale_sums(exact, scales.keys + j, num_queries, false, scores + j, kTilePositions);
+      kernels.scale_sums(exact, scales.keys + j, nullptr, num_queries, false, scores + j,
+                         kTilePositions);
     }
     for (int32_t i = 0; i < num_queries; ++i) {
       int16_t* target = weights + i * kTilePositions;

@@ -29,7 +29,7 @@ PAGEMILL_AVX2 float softmax(const float* scores, float scale, int32_t visible, i
     __m128i narrow = _mm_setzero_si128();
     if (j < visible) {
       __m256 weights =
-          exp_nonpositive(_mm256_fmsub_ps(_mm256_loadu_ps(scores + j), slope, shift));
+          rough_exp_nonpositive(_mm256_fmsub_ps(_mm256_loadu_ps(scores + j), slope, shift));
       if (j + kLanes > visible) {
         const __m256i seen = _mm256_cmpgt_epi32(_mm256_set1_epi32(visible - j), lane_numbers);
         weights = _mm256_and_ps(weights, _mm256_castsi256_ps(seen));

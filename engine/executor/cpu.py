@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,11 +25,19 @@ class CpuExecutor(ModelExecutor):
         super().__init__(batch, decoder.config.vocab_size, torch.device("cpu"))
         self._decoder = decoder
         self._cache = cache
+        self._forward_s = 0.0
 
     def logits(self, rows: StepRows, places: _I32) -> Tensor:
-        return self._decoder.forward(
+        started = time.perf_counter()
+        logits = self._decoder.forward(
             self._cache, rows.token_ids, rows.positions, self.layout_of(rows), places
         )
+        self._forward_s += time.perf_counter() - started
+        return logits
+
+    def counters(self) -> dict[str, int]:
+        """`forward_us`: time spent in the decoder."""
+        return {"forward_us": int(self._forward_s * 1e6)}
 
     def copy_blocks(self, sources: _I32, targets: _I32) -> None:
         self._cache.copy_blocks(sources, targets)

@@ -202,3 +202,22 @@ def test_wrong_sizes_are_refused() -> None:
         _core.silu_mul(0, 1, 4, 0)
     with pytest.raises(ValueError, match="rotate"):
         _core.rotate(1, 4, 1, 1, 1, 2, 4)
+
+
+def test_peaks_are_measured() -> None:
+    for what in ("fp32", "int16", "read"):
+        assert _core.measure_peak(what, 0.001) > 0
+    with pytest.raises(ValueError, match="a peak is"):
+        _core.measure_peak("fp8", 0.001)
+
+
+@pytest.mark.parametrize("size", [2, 6, 8, 24, 64, 80, 128])
+def test_hadamard(size: int) -> None:
+    heads = numbers(5, size)
+    run = size & -size
+    matrix = np.ones((1, 1))
+    while len(matrix) < run:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    expected = (heads.reshape(-1, run) @ matrix / np.sqrt(run)).reshape(heads.shape)
+    _core.hadamard(heads.ctypes.data, 5, size)
+    np.testing.assert_allclose(heads, expected, rtol=1e-5, atol=1e-5)
