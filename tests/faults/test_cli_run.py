@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -77,10 +77,11 @@ def descendants(pid: int) -> dict[int, str]:
     waiting = [pid]
     while waiting:
         for task in Path(f"/proc/{waiting.pop()}/task").glob("*"):
-            for child in (task / "children").read_text().split():
-                waiting.append(int(child))
-                line = Path(f"/proc/{child}/cmdline").read_bytes()
-                found[int(child)] = line.replace(b"\0", b" ").decode()
+            with suppress(OSError):  # threads and processes end while they are looked at
+                for child in (task / "children").read_text().split():
+                    line = Path(f"/proc/{child}/cmdline").read_bytes()
+                    found[int(child)] = line.replace(b"\0", b" ").decode()
+                    waiting.append(int(child))
     return found
 
 
