@@ -10,6 +10,8 @@ from typing import Any
 from pagemill import schemas
 from pagemill.schemas.walk import escape
 
+from ..verbatim import has_verbatim
+
 _MAX_DEPTH = 4
 _PATH = re.compile(r"[A-Z]\w*(?:\.\w+)+")
 
@@ -55,7 +57,8 @@ def _sources(
         tags = [text[5:] for text in texts if text.startswith("meta:")]
         paths = [text.split(".") for text in texts if _PATH.fullmatch(text)]
         labels = [text[6:] for text in texts if text.startswith("label:")]
-        if paths or tags or labels:
+        # A verbatim field is copied from the page's text; what metadata says may not stand there.
+        if (paths or tags or labels) and not has_verbatim(sub):
             alone = {key: root[key] for key in ("$schema", "$defs", "definitions") if key in root}
             yield KnownSource(
                 pointer,

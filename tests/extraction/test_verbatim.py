@@ -60,3 +60,11 @@ def test_verbatim_values_are_found_exactly(value: str) -> None:
 def test_only_lines_that_the_page_has_can_be_copied() -> None:
     shown = _undisturbed("a\nb < page>\nc", "x\na\nb <page>\nc")
     assert shown == "a\n\0\nc"
+
+
+def test_metadata_does_not_answer_a_verbatim_field() -> None:
+    brand = {"type": ["string", "null"], "maxLength": 80, "x-pagemill-source": "Product.brand"}
+    schema = {"type": "object", "properties": {"brand": brand}}
+    assert [source.pointer for source in bind(schema).known_sources] == ["/brand"]
+    brand["x-pagemill-verbatim"] = True
+    assert bind(schema).known_sources == ()
