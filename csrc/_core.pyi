@@ -589,7 +589,8 @@ def set_num_threads(n: int) -> None:
     """Threads of the kernels' pool, the calling one included."""
 
 def instruction_sets() -> list[str]:
-    """The kernels' instruction sets on this processor, slowest first: "portable", "avx2"."""
+    """The kernels' instruction sets on this processor, slowest first: "portable", "avx2", "avx512",
+    "amx". Each includes those before it."""
 
 def instruction_set() -> str:
     """The one in use; the fastest unless another was chosen."""

@@ -6,12 +6,16 @@
 
 namespace pagemill {
 
-enum class InstructionSet { kPortable, kAvx2 };
+// Slowest first; each includes those before it. kAvx512: F, BW, DQ, VL, VNNI and BF16. kAmx: tiles
+// of bfloat16 and of int8.
+enum class InstructionSet { kPortable, kAvx2, kAvx512, kAmx };
 
-// The names of the sets that this processor and build have, slowest first.
+// The names of the sets that this processor, its operating system and the build have, slowest
+// first.
 std::vector<std::string> instruction_sets();
 
-// The set in use: the fastest there is, unless another was chosen.
+// The set in use: the fastest there is, unless another was chosen. A kernel that isn't written for
+// it takes the next slower one's.
 InstructionSet instruction_set();
 std::string instruction_set_name();
 

@@ -36,7 +36,7 @@ uint16_t to_bfloat16(float value) {
 }
 
 const MatrixTileKernels& matrix_kernels() {
-  if (instruction_set() == InstructionSet::kAvx2) return *avx2_matrix_kernels();
+  if (instruction_set() >= InstructionSet::kAvx2) return *avx2_matrix_kernels();
   return *portable_matrix_kernels();
 }
 

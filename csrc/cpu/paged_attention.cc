@@ -28,7 +28,7 @@ struct Task {
 };
 
 const AttentionTileKernels& tile_kernels() {
-  if (instruction_set() == InstructionSet::kAvx2) return *avx2_tile_kernels();
+  if (instruction_set() >= InstructionSet::kAvx2) return *avx2_tile_kernels();
   return *portable_tile_kernels();
 }
 

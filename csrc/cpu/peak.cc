@@ -87,7 +87,7 @@ double portable_products(bool whole) {
 
 double arithmetic(bool whole, double seconds) {
 #if defined(__x86_64__)
-  if (instruction_set() == InstructionSet::kAvx2) {
+  if (instruction_set() >= InstructionSet::kAvx2) {
     return rate(seconds, [&](int32_t) { return whole ? pair_products() : multiply_adds(); });
   }
 #endif

@@ -21,7 +21,7 @@ constexpr float kLimit = 32767.0f;  // of rounded queries and weights
 static_assert(int64_t{32767} * 127 * kTilePositions < int64_t{1} << 31);
 
 const QuantizedTileKernels& tile_kernels() {
-  if (instruction_set() == InstructionSet::kAvx2) return *avx2_quantized_kernels();
+  if (instruction_set() >= InstructionSet::kAvx2) return *avx2_quantized_kernels();
   return *portable_quantized_kernels();
 }
 
