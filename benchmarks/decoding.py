@@ -36,8 +36,9 @@ from pagemill.engine.config import EngineConfig, set_thread_environment
 from pagemill.engine.protocol import GrammarTable, Outputs, Request, Submit
 from pagemill.engine.tokenizer import Tokenizer
 from pagemill.engine.vocabulary import Vocabulary
+from pagemill.extraction.answers import Prepared
 from pagemill.extraction.bound_schema import bind
-from pagemill.extraction.extractor import Extractor, Prepared
+from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.record import ExtractOptions, PageInput
 
 SETS = {"products": "product", "recipes": "recipe", "articles": "article"}
@@ -71,7 +72,7 @@ def prepare(
                     PageInput(id=page["id"], url=page["url"], body=body), schema, options
                 )
                 if isinstance(prepared, Prepared):
-                    requests.append(prepared.request)
+                    requests.append(prepared.requests[0])
                     taken += 1
                 if taken == limit:
                     break

@@ -178,7 +178,7 @@ def measure(folder: Path, limit: int, tokenizer: Any, *, speed_only: bool, misse
             if misses:
                 print(f"{line['id']}\t{refusal.reason.value}", file=sys.stderr)
         known = find(page, sources)
-        built = prompt.build(
+        [built] = prompt.build(
             tokenizer,
             schema,
             page,

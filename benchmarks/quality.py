@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--model", default=None)
     parser.add_argument("--max-tokens", type=int, default=768)
     parser.add_argument("--max-page-tokens", type=int, default=3072)
+    parser.add_argument("--max-windows", type=int, default=ExtractOptions().max_windows)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
@@ -249,6 +250,7 @@ class _Runner:
         self._options = {
             "max_tokens": arguments.max_tokens,
             "max_page_tokens": arguments.max_page_tokens,
+            "max_windows": arguments.max_windows,
         }
 
     def run(self, pages: list[PageInput], schema: BoundSchema, *, metadata: bool) -> list[Result]:

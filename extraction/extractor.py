@@ -8,43 +8,28 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import orjson
 from pagemill.engine.client import Engine
-from pagemill.engine.protocol import Output, Request, SamplingParams
+from pagemill.engine.protocol import Request, SamplingParams
 from pagemill.engine.tokenizer import Tokenizer
 
-from . import grounding, null_words, prompt
+from . import grounding, prompt
+from .answers import Answer, Answers, Prepared, engine_problem, record_of, usage_of, was_cut
 from .bound_schema import BoundSchema
 from .known import Known, find, put
-from .page import Page, PageLimits, barrier, read
-from .reason import Reason, Refused
+from .merge import merge
+from .page import PageLimits, barrier, read
+from .reason import Refused
 from .record import (
     ExtractOptions,
     PageInput,
     Problem,
     Result,
     Timings,
-    TokenUsage,
 )
 from .verbatim import verbatim_values
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A page whose request is ready for the engine; `request.request_id` finds it again."""
-
-    input: PageInput
-    page: Page
-    schema: BoundSchema
-    options: ExtractOptions
-    request: Request
-    page_cut: bool
-    timings: Timings
-    known: Known = field(default_factory=Known)
 
 
 class Extractor:
@@ -102,6 +87,7 @@ class Extractor:
                 max_page_tokens=options.max_page_tokens,
                 metadata=options.metadata,
                 known=known.fields(),
+                max_windows=options.max_windows,
             )
         except Refused as refusal:
             return Result.failed(
@@ -112,7 +98,23 @@ class Extractor:
                 model=self.model,
                 timings=Timings(read_s=_since(started)),
             )
-        request = Request(
+        requests = tuple(self._request(one, schema, options) for one in built)
+        return Prepared(
+            input=page,
+            page=content,
+            schema=schema,
+            options=options,
+            requests=requests,
+            windows=tuple(one.window for one in built),
+            page_cut=built[0].page_cut,
+            timings=Timings(read_s=read_done - started, prompt_s=_since(read_done)),
+            known=known,
+        )
+
+    def _request(
+        self, built: prompt.Prompt, schema: BoundSchema, options: ExtractOptions
+    ) -> Request:
+        return Request(
             request_id=uuid.uuid4().hex,
             token_ids=built.token_ids.astype("<i4").tobytes(),
             sampling=SamplingParams(
@@ -132,8 +134,6 @@ class Extractor:
             page=built.page_text.encode("utf-8", "replace"),
             verbatim=built.verbatim.encode("utf-8", "replace") if schema.verbatim else b"",
         )
-        timings = Timings(read_s=read_done - started, prompt_s=_since(read_done))
-        return Prepared(page, content, schema, options, request, built.page_cut, timings, known)
 
     def _known_result(
         self,
@@ -157,13 +157,12 @@ class Extractor:
             timings=Timings(read_s=_since(started)),
         )
 
-    def finish(self, prepared: Prepared, output_ids: Sequence[int], last: Output) -> Result:
-        """Make the result: parse, validate, look up the evidence.
-
-        `output_ids` are all tokens of the request, `last` is the Output that carries `finish`.
+    def finish(self, prepared: Prepared, answers: Sequence[Answer]) -> Result:
+        """Make the result of the page's answers, one for each window: parse, validate, merge, look
+        up the evidence.
         """
         started = time.perf_counter()
-        record, problem = self._record(prepared, output_ids, last)
+        record, problem = self._record(prepared, answers)
         known = prepared.known if problem is None else Known()
         if known.values:
             with_known = put(record, known)
@@ -178,7 +177,6 @@ class Extractor:
             evidence = known.evidence() + grounding.locate(
                 record, page.text, page.metadata.entries, known=known.values, verbatim=copied
             )
-        usage = last.usage
         return Result(
             id=prepared.input.id,
             url=prepared.input.url,
@@ -190,23 +188,15 @@ class Extractor:
             model=self.model,
             prompt_version=prompt.PROMPT_VERSION,
             page_cut=prepared.page_cut,
-            truncated=problem is None and _was_cut(last),
+            truncated=problem is None and any(was_cut(answer.last) for answer in answers),
+            windows=len(answers),
             known=list(known.values),
-            usage=TokenUsage(
-                prompt_tokens=usage.prompt_tokens,
-                cached_tokens=usage.cached_tokens,
-                completion_tokens=usage.completion_tokens,
-                forced_tokens=usage.forced_tokens,
-                drafted_tokens=usage.drafted_tokens,
-                loops_closed=usage.loops_closed,
-            )
-            if usage is not None
-            else TokenUsage(completion_tokens=len(output_ids)),
+            usage=usage_of(answers),
             timings=Timings(
                 read_s=prepared.timings.read_s,
                 prompt_s=prepared.timings.prompt_s,
-                first_token_s=last.first_token_s,
-                engine_s=last.finished_s,
+                first_token_s=min(answer.last.first_token_s for answer in answers),
+                engine_s=max(answer.last.finished_s for answer in answers),
                 finish_s=_since(started),
             ),
         )
@@ -222,75 +212,37 @@ class Extractor:
         Refused pages come first. Raises EngineError when the burst as a whole fails; pages
         without a result by then may be tried again.
         """
-        waiting: dict[str, Prepared] = {}
+        waiting: list[Prepared] = []
         for page, schema in pages:
             prepared = self.prepare(page, schema, options)
             if isinstance(prepared, Result):
                 yield prepared
             else:
-                waiting[prepared.request.request_id] = prepared
+                waiting.append(prepared)
         if not waiting:
             return
-        tokens: dict[str, list[int]] = {request_id: [] for request_id in waiting}
+        answers = Answers(waiting)
         outputs = engine.generate(
-            [prepared.request for prepared in waiting.values()],
-            tokenizer_hash=self.tokenizer.hash,
-            grammars=grammars(waiting.values()),
+            answers.requests(), tokenizer_hash=self.tokenizer.hash, grammars=answers.grammars()
         )
         for output in outputs:
-            if output.request_id not in waiting:
-                continue
-            tokens[output.request_id].extend(output.token_ids)
-            if output.finish is not None:
-                prepared = waiting.pop(output.request_id)
-                yield self.finish(prepared, tokens.pop(output.request_id), output)
+            if (whole := answers.add(output)) is not None:
+                yield self.finish(*whole)
 
-    def _record(
-        self, prepared: Prepared, output_ids: Sequence[int], last: Output
-    ) -> tuple[Any, Problem | None]:
-        if last.finish in ("cancelled", "deadline", "error"):
-            return None, _engine_problem(last)
-        eos = self.tokenizer.eos_ids
-        text = self.tokenizer.decode([token for token in output_ids if token not in eos])
-        try:
-            record = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            if last.finish == "length":
-                limit = prepared.options.max_tokens
-                return None, Problem(
-                    Reason.RECORD_TRUNCATED,
-                    f"the record did not end within {limit} tokens: raise max_tokens, or give "
-                    "the schema's strings and arrays smaller bounds",
-                )
-            return None, Problem(Reason.RECORD_INVALID, "the engine's answer is not JSON")
-        validator = prepared.schema.validator
-        cleaned = null_words.without(record, prepared.schema.null_words)
-        if cleaned != record and not validator.errors(cleaned):
-            return cleaned, None
-        errors = validator.errors(record)
-        if errors:
-            return None, Problem(
-                Reason.RECORD_INVALID, "the record breaks its schema: " + "; ".join(errors[:3])
-            )
-        return record, None
-
-
-def grammars(prepared: Iterable[Prepared]) -> dict[str, bytes]:
-    """Return the tables that a burst's requests name, by hash."""
-    return {item.schema.grammar.hash: item.schema.grammar.table for item in prepared}
-
-
-def _was_cut(last: Output) -> bool:
-    return last.finish == "length" or (last.usage is not None and last.usage.closed_early)
-
-
-def _engine_problem(last: Output) -> Problem:
-    default = {"cancelled": Reason.CANCELLED, "deadline": Reason.DEADLINE}
-    try:
-        reason = Reason(last.reason)
-    except ValueError:
-        reason = default.get(last.finish or "", Reason.ENGINE_ERROR)
-    return Problem(reason, last.message or f"the engine ended the request: {reason.value}")
+    def _record(self, prepared: Prepared, answers: Sequence[Answer]) -> tuple[Any, Problem | None]:
+        """The page's record. Where the engine gave up on a window, there is none; a window whose
+        record came to nothing is passed by, if another has one.
+        """
+        problems = [problem for answer in answers if (problem := engine_problem(answer.last))]
+        if problems:
+            return None, problems[0]
+        schema, max_tokens = prepared.schema, prepared.options.max_tokens
+        read = [record_of(answer, self.tokenizer, schema, max_tokens) for answer in answers]
+        good = [i for i, (_, problem) in enumerate(read) if problem is None]
+        if not good:
+            return read[0]
+        windows = [prepared.windows[i] for i in good]
+        return merge([read[i][0] for i in good], windows, schema.validator), None
 
 
 def _since(started: float) -> float:

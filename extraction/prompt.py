@@ -9,7 +9,7 @@ where page text imitates them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from .page import Page
 from .page.metadata import grouped_lines, is_publisher
 from .reason import Reason, Refused
 from .schema_prompt import FieldSource, SchemaPrompt
+from .windows import Window, split
 
 # Raised when the wording changes, here or in schema_prompt: it is part of a page's identity.
 PROMPT_VERSION = 2
@@ -48,14 +49,15 @@ class Prompt:
     """Token ids int32[n]; tokens from `salt_from` on belong to the page and its owner.
 
     `page_text` is the page's part as the prompt shows it, `verbatim` what stands there of the
-    page's text, as the page has it.
+    page's text, as the page has it; `window` the part of the visible text.
     """
 
     token_ids: NDArray[np.int32]
     salt_from: int
     page_cut: bool
-    page_text: str = ""
-    verbatim: str = ""
+    page_text: str
+    verbatim: str
+    window: Window
 
 
 def build(
@@ -67,11 +69,13 @@ def build(
     max_page_tokens: int,
     metadata: bool = True,
     known: Collection[str] = (),
-) -> Prompt:
-    """Return the prompt of a page, of at most `budget` tokens.
+    max_windows: int = 1,
+) -> list[Prompt]:
+    """Return the prompts of a page, each of at most `budget` tokens: several if it is long.
 
     Metadata of the fields `known` ("outer.inner") is left out: they need no answer. Of text that
-    doesn't fit, what stands before the main heading is left out, then the last lines (`page_cut`).
+    doesn't fit, what stands before the main heading is left out; the rest is seen in up to
+    `max_windows` windows; of what is longer still, the end is missing (`page_cut`).
     Raises Refused (prompt_too_long) when the schema leaves no room for a page.
     """
     system = {"role": "system", "content": schema.system}
@@ -84,36 +88,51 @@ def build(
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
     facts = _metadata_lines(page, schema.sources, known) if metadata else [f"title: {page.title}"]
-    content, cut, text = _page_part(tokenizer, page, room, facts)
-    messages = [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
-    pieces = tokenizer.chat(messages)
-    verbatim = text if text in page.text else _undisturbed(text, page.text)
-    return Prompt(np.concatenate(pieces), len(pieces[0]), cut, content, verbatim)
+    text = _harmless(page.text)
+    count = _counter(tokenizer)
+    head, windows, cut = _page_part(count, text, room, facts, max_windows)
+    prompts = []
+    for window in windows:
+        # What the page says of itself stands last, next to the answer: small models look there.
+        content = f"{window.text}\n\n{head}" if head else window.text
+        pieces = tokenizer.chat(
+            [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
+        )
+        whole = window.text in page.text
+        verbatim = window.text if whole else _undisturbed(window.text, page.text)
+        ids = np.concatenate(pieces)
+        prompts.append(Prompt(ids, len(pieces[0]), cut, content, verbatim, window))
+    return prompts
+
+
+def _counter(tokenizer: ChatTokenizer) -> Callable[[str], int]:
+    return lambda text: len(tokenizer.encode(text))
 
 
 def _page_part(
-    tokenizer: ChatTokenizer, page: Page, room: int, facts: list[str]
-) -> tuple[str, bool, str]:
-    text = _harmless(page.text)
-    text_tokens = len(tokenizer.encode(text))
+    count: Callable[[str], int], text: str, room: int, facts: list[str], max_windows: int
+) -> tuple[str, list[Window], bool]:
+    """The metadata block, the windows of the text, and whether anything was left out."""
+    text_tokens = count(text)
     head_room = max(int(room * _METADATA_SHARE), room - text_tokens - 2)
-    head, head_tokens, cut = _fitting_lines(tokenizer, facts, head_room)
+    head, head_tokens, cut = _fitting_lines(count, facts, head_room)
     text_room = room - head_tokens - 2
-    if text_tokens > text_room:
-        text = _from_main_heading(text)
-        text = _cut_lines(tokenizer, text, text_room)
-        cut = True
-    # What the page says of itself stands last, next to the answer: small models look there.
-    return f"{text}\n\n{head}" if head else text, cut, text
+    if text_tokens <= text_room:
+        return head, [Window(text)], cut
+    below = _from_main_heading(text)
+    windows, left_over = split(count, below, text_room, max_windows)
+    return head, windows, cut or left_over or len(below) < len(text)
 
 
-def _fitting_lines(tokenizer: ChatTokenizer, lines: list[str], room: int) -> tuple[str, int, bool]:
+def _fitting_lines(
+    count: Callable[[str], int], lines: list[str], room: int
+) -> tuple[str, int, bool]:
     """Return those of `lines` that fit, later ones first, their tokens, and if any is missing."""
     kept: list[str] = []
     tokens = 0
     for line in reversed(lines):
         line = _harmless(line)
-        size = len(tokenizer.encode(line)) + 1
+        size = count(line) + 1
         if tokens + size <= room:
             kept.append(line)
             tokens += size
@@ -157,18 +176,6 @@ def _metadata_lines(
         if not entry.thing and entry.key not in fields and entry.key not in _LONG_URLS
     )
     return address + [line[:_MAX_TAG_CHARS] for line in tags] + grouped_lines(told)
-
-
-def _cut_lines(tokenizer: ChatTokenizer, text: str, room: int) -> str:
-    """Return the leading lines of `text` that fit into `room` tokens."""
-    while text and (tokens := len(tokenizer.encode(text))) > room:
-        # Tokens per character vary little within a page; a few rounds suffice.
-        target = max(0, int(len(text) * room / tokens * 0.98) - 1)
-        border = text.rfind("\n", 0, target + 1)
-        # A single line longer than the room is cut between words.
-        at = border if border > target // 2 else text.rfind(" ", 0, target + 1)
-        text = text[: at if at > target // 2 else target]
-    return text
 
 
 def _undisturbed(shown: str, text: str) -> str:

@@ -42,8 +42,10 @@ class PageInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a record is made. `max_page_tokens` bounds the page's part of the prompt.
+    """How a record is made. `max_page_tokens` bounds the page's part of a prompt.
 
+    A page that is longer is read in up to `max_windows` windows of that size that overlap, each
+    with a prompt of its own, and their records become one.
     `timeout_s` counts from arrival at the engine, 0 means none; `salt` keeps a tenant's cached
     page blocks apart; `metadata` puts JSON-LD, microdata and OpenGraph values into the prompt;
     `known_values` takes what they answer plainly as it is, without asking the model.
@@ -51,6 +53,7 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     max_tokens: int = 768
     max_page_tokens: int = 3072
+    max_windows: int = 4
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
@@ -67,6 +70,8 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("max_tokens: from 1 to 32768")
         if not 64 <= self.max_page_tokens <= 131072:
             raise ValueError("max_page_tokens: from 64 to 131072")
+        if not 1 <= self.max_windows <= 64:
+            raise ValueError("max_windows: from 1 to 64")
         if not 0.0 <= self.temperature <= 5.0:
             raise ValueError("temperature: from 0 to 5")
         if not 0.0 < self.top_p <= 1.0:
@@ -133,8 +138,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The answer for one page: a valid record (`done`) or the reason why there is none.
 
     `schema` is name@version, or the schema's hash when it has no name. `page_cut` says that the
-    page was longer than its share of the prompt, and that some of it was left out. `truncated`
-    says that the record is whole and valid, but max_tokens made it shorter than it would have been.
+    page was longer than its windows, and that some of it was left out; `windows` is how many there
+    were. `truncated` says that the record is whole and valid, but max_tokens made it shorter than
+    it would have been.
     `known` are JSON pointers of values that the page states plainly: the model didn't choose them.
     """
 
@@ -149,6 +155,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     prompt_version: int = 0
     page_cut: bool = False
     truncated: bool = False
+    windows: int = 0
     known: list[str] = []
     usage: TokenUsage = TokenUsage()
     timings: Timings = Timings()

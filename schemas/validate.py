@@ -6,7 +6,9 @@ Decoding already keeps a record inside its schema's language; this check is made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, localcontext
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +24,7 @@ from .pattern import Pattern
 from .walk import escape, subschemas
 
 MAX_ERRORS = 20
+_MAX_TRIMMED = 100
 
 # What jsonschema calls for a keyword: (validator, the keyword's value, instance, schema).
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
@@ -57,6 +60,35 @@ class Validator:
         except RecursionError:
             return ["the value or the schema nests without end"]
         return found
+
+    def trimmed(self, value: Any) -> Any:
+        """Return `value` with its arrays as short, and as free of repeats, as the schema wants.
+
+        Last items go, and repeats of earlier ones. What else is wrong stays wrong.
+        """
+        value = copy.deepcopy(value)
+        for _ in range(_MAX_TRIMMED):
+            error = next(filter(_is_excess, _with_causes(self._validator.iter_errors(value))), None)
+            if error is None:
+                break
+            array = value
+            for step in error.absolute_path:
+                array = array[step]
+            if error.validator == "maxItems":
+                del array[error.validator_value :]
+            else:
+                array[:] = {json.dumps(item, sort_keys=True): item for item in array}.values()
+        return value
+
+
+def _is_excess(error: ValidationError) -> bool:
+    return error.validator in ("maxItems", "uniqueItems")
+
+
+def _with_causes(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    for error in errors:
+        yield error
+        yield from _with_causes(error.context or ())
 
 
 def _format_checker(of_draft: FormatChecker) -> FormatChecker:

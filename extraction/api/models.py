@@ -22,7 +22,10 @@ class Options(Strict):
 
     max_tokens: int | None = Field(default=None, ge=1, le=32768, description="Budget of a record")
     max_page_tokens: int | None = Field(
-        default=None, ge=64, le=131072, description="Share of the page"
+        default=None, ge=64, le=131072, description="Share of the page in a prompt"
+    )
+    max_windows: int | None = Field(
+        default=None, ge=1, le=64, description="Prompts that a longer page is split over"
     )
     temperature: float | None = Field(default=None, ge=0, le=5, description="0 is greedy")
     top_p: float | None = Field(default=None, gt=0, le=1)

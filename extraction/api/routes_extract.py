@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pagemill.engine.protocol import Output
 
-from ..extractor import Prepared
+from ..answers import Answers, Prepared
 from ..inputs import BadInput, PageLine, page_of_line
 from ..reason import Reason
 from ..record import ExtractOptions, PageInput, Result
@@ -116,15 +116,12 @@ async def run_one(
         return prepared
     engine = await services.engine()
     tokenizer = await services.tokenizer()
+    answers = Answers([prepared])
     outputs = engine.generate(
-        [prepared.request],
-        tokenizer_hash=tokenizer.hash,
-        grammars={bound.grammar.hash: bound.grammar.table},
+        answers.requests(), tokenizer_hash=tokenizer.hash, grammars=answers.grammars()
     )
-    tokens: list[int] = []
     async with contextlib.aclosing(cast("AsyncGenerator[Output]", outputs)):
         async for output in outputs:
-            tokens += output.token_ids
-            if output.finish is not None:
-                return await in_thread(extractor.finish, prepared, tokens, output)
+            if (whole := answers.add(output)) is not None:
+                return await in_thread(extractor.finish, *whole)
     raise RuntimeError("the engine client ended without a last output")

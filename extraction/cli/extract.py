@@ -44,6 +44,10 @@ def extract(
         typer.Option(help="Keep the ledger here; another run goes on where this one ended."),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Budget of a record.")] = None,
+    max_windows: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Read long pages in up to so many overlapping parts."),
+    ] = None,
     evidence: Annotated[bool, typer.Option(help="Say where each value stands.")] = True,
     known_values: Annotated[
         KnownValues,
@@ -78,6 +82,7 @@ def extract(
     logs.configure("error", "console")
     options = ExtractOptions(
         max_tokens=settings.max_tokens,
+        max_windows=max_windows or ExtractOptions().max_windows,
         evidence=evidence,
         known_values=known_values is KnownValues.ON,
     )

@@ -3,85 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from pagemill.engine.errors import EngineError, EngineReason
-from pagemill.engine.protocol import EngineStats, FinishReason, Output, Request, Usage, Welcome
+from pagemill.engine.protocol import FinishReason, Output, Usage
 from pagemill.engine.tokenizer import Tokenizer
+from pagemill.extraction.answers import Answer, Prepared
 from pagemill.extraction.bound_schema import BoundSchema, bind
-from pagemill.extraction.extractor import Extractor, Prepared
+from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.reason import Reason
 from pagemill.extraction.record import ExtractOptions, PageInput, Result
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 40},
-        "price": {"type": ["number", "null"]},
-        "note": {"type": ["string", "null"], "maxLength": 40},
-    },
-    "required": ["name", "price", "note"],
-    "additionalProperties": False,
-}
+from .scripted import SCHEMA, ScriptedEngine
+
 PAGE = b"<title>Oak shelf</title><h1>Oak shelf</h1><p>Price: 80.5 EUR</p>"
-
-
-class ScriptedEngine:
-    """Answers each request, in reverse order and in chunks, by what its page holds."""
-
-    def __init__(self, tokenizer: Tokenizer, answers: Mapping[str, str | Output]) -> None:
-        self._tokenizer = tokenizer
-        self._answers = answers
-        self.requests: list[Request] = []
-        self.finish: FinishReason = "stop"
-
-    @property
-    def info(self) -> Welcome:
-        size = self._tokenizer.vocab_size
-        return Welcome(
-            model="scripted",
-            tokenizer_hash=self._tokenizer.hash,
-            max_model_len=8192,
-            vocab_size=size,
-            max_num_seqs=4,
-        )
-
-    def generate(
-        self, requests: Sequence[Request], *, tokenizer_hash: str, grammars: Mapping[str, bytes]
-    ) -> Iterator[Output]:
-        assert tokenizer_hash == self._tokenizer.hash
-        assert all(grammars[request.grammar or ""] for request in requests)
-        self.requests.extend(requests)
-        for request in reversed(requests):
-            prompt = self._tokenizer.decode(np.frombuffer(request.token_ids, "<i4").tolist())
-            [answer] = [answer for sign, answer in self._answers.items() if sign in prompt]
-            if isinstance(answer, Output):
-                yield Output(
-                    request.request_id,
-                    finish=answer.finish,
-                    reason=answer.reason,
-                    message=answer.message,
-                )
-                continue
-            tokens = [int(token) for token in self._tokenizer.encode(answer)]
-            half = len(tokens) // 2
-            yield Output(request.request_id, tuple(tokens[:half]))
-            yield Output("of another burst", (1, 2, 3))
-            usage = Usage(prompt_tokens=7, cached_tokens=5, completion_tokens=len(tokens))
-            last = (*tokens[half:], self._tokenizer.eos_ids[0])
-            yield Output(request.request_id, last, finish=self.finish, usage=usage, finished_s=0.5)
-
-    def cancel(self, request_ids: Sequence[str]) -> None:
-        raise AssertionError("nothing is cancelled here")
-
-    def stats(self, timeout_s: float = 5.0) -> EngineStats:
-        raise AssertionError("nobody asks")
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +119,8 @@ def test_a_record_that_was_closed_is_done_and_says_so(
     assert isinstance(prepared, Prepared)
     tokens = extractor.tokenizer.encode('{"name":"Oak","price":null,"note":null}').tolist()
     usage = Usage(completion_tokens=len(tokens), closed_early=closed_early, loops_closed=2)
-    last = Output(prepared.request.request_id, finish=finish, usage=usage)
-    result = extractor.finish(prepared, tokens, last)
+    last = Output(prepared.requests[0].request_id, finish=finish, usage=usage)
+    result = extractor.finish(prepared, [Answer(tokens, last)])
     assert (result.status, result.truncated) == ("done", truncated)
     assert result.usage.loops_closed == 2
     assert json.loads(result.to_json_line())["truncated"] is truncated
@@ -291,7 +229,7 @@ def test_options_reach_the_request(extractor: Extractor, schema: BoundSchema) ->
     )
     prepared = extractor.prepare(shelf(), schema, options)
     assert isinstance(prepared, Prepared)
-    request = prepared.request
+    [request] = prepared.requests
     sampling = request.sampling
     assert (sampling.max_tokens, sampling.temperature) == (99, 0.5)
     assert (sampling.top_p, sampling.seed) == (0.9, 7)
@@ -307,11 +245,11 @@ def test_a_page_that_is_cut_says_so(byte_tokenizer: Tokenizer, schema: BoundSche
     extractor = Extractor(byte_tokenizer, max_model_len=2000)
     body = b"<p>block</p>" * 1000
     prepared = extractor.prepare(
-        shelf(body=body), schema, ExtractOptions(max_tokens=200, max_page_tokens=4000)
+        shelf(body=body), schema, ExtractOptions(max_tokens=200, max_windows=1)
     )
     assert isinstance(prepared, Prepared)
     assert prepared.page_cut
-    assert len(prepared.request.token_ids) // 4 <= 1800
+    assert len(prepared.requests[0].token_ids) // 4 <= 1800
 
 
 @pytest.mark.parametrize(
@@ -322,6 +260,7 @@ def test_a_page_that_is_cut_says_so(byte_tokenizer: Tokenizer, schema: BoundSche
         {"top_p": 0},
         {"timeout_s": -1},
         {"max_page_tokens": 1},
+        {"max_windows": 0},
     ],
 )
 def test_options_are_checked(wrong: dict[str, Any]) -> None:

@@ -16,13 +16,14 @@ PRODUCT = SchemaPrompt.of(schemas.library.get("product"))
 
 def make(tokenizer: Tokenizer, page: Page, **limits: int) -> Prompt:
     room = {"budget": 8000, "max_page_tokens": 4000} | limits
-    return build(
+    [prompt] = build(
         tokenizer,
         PRODUCT,
         page,
         budget=room["budget"],
         max_page_tokens=room["max_page_tokens"],
     )
+    return prompt
 
 
 def page_of(html: str, url: str | None = None) -> Page:
@@ -51,7 +52,9 @@ def test_metadata_follows_the_text(byte_tokenizer: Tokenizer) -> None:
 
 def test_metadata_can_be_left_out(byte_tokenizer: Tokenizer) -> None:
     page = page_of("<title>Oak</title><meta name=author content=Ann><p>A shelf</p>")
-    prompt = build(byte_tokenizer, PRODUCT, page, budget=8000, max_page_tokens=4000, metadata=False)
+    [prompt] = build(
+        byte_tokenizer, PRODUCT, page, budget=8000, max_page_tokens=4000, metadata=False
+    )
     text = byte_tokenizer.decode(prompt.token_ids)
     assert "Ann" not in text
     assert "Oak" in text
