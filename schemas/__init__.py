@@ -5,7 +5,9 @@ Knows no engine, no pages and no model; `library` holds ready-made schemas.
 
 from . import library
 from .compiler import CompiledSchema, compile, share_cache
+from .diff import Change, diff, verdict
 from .errors import SchemaReason, SchemaRefused
+from .infer import infer
 from .lint import LintWarning, lint
 from .load import canonical_json, content_hash, load
 from .lowering import lower
@@ -14,6 +16,7 @@ from .validate import Validator
 from .version import SchemaVersion
 
 __all__ = [
+    "Change",
     "CompiledSchema",
     "LibraryCatalog",
     "LintWarning",
@@ -26,9 +29,12 @@ __all__ = [
     "canonical_json",
     "compile",
     "content_hash",
+    "diff",
+    "infer",
     "library",
     "lint",
     "load",
     "lower",
     "share_cache",
+    "verdict",
 ]

@@ -46,6 +46,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.services = services
     for router in (
+        routes_schemas.verbs,
         routes_schemas.router,
         routes_extract.router,
         routes_batches.router,

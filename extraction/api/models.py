@@ -178,3 +178,35 @@ class SchemaRegistered(SchemaDetail):
 
 class SchemaList(Strict):
     schemas: list[SchemaSummary]
+
+
+class SchemaChecked(Strict):
+    warnings: list[SchemaWarning]
+    compiled: SchemaCompiled
+
+
+class SchemaInferRequest(Strict):
+    """Records as they ought to come out; the more unlike, the better the proposal."""
+
+    records: list[Any] = Field(min_length=1, max_length=10_000)
+
+
+class SchemaInferred(Strict):
+    schema_: dict[str, Any] = Field(alias="schema")
+    warnings: list[SchemaWarning]
+
+
+class SchemaChange(Strict):
+    effect: str = Field(description="wording, additive, narrowing or breaking")
+    pointer: str
+    message: str
+
+
+class SchemaDiff(Strict):
+    """`verdict` is the strongest effect, or "identical"; see docs/schemas.md."""
+
+    name: str
+    from_version: int
+    to_version: int
+    verdict: str
+    changes: list[SchemaChange]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Response
+from fastapi import APIRouter, Body, Depends, Query, Response
 from pagemill import schemas
 
 from ..bound_schema import bind
 from .models import (
+    SchemaChange,
+    SchemaChecked,
     SchemaCompiled,
     SchemaDetail,
+    SchemaDiff,
+    SchemaInferred,
+    SchemaInferRequest,
     SchemaList,
     SchemaRegistered,
     SchemaSummary,
@@ -19,6 +24,7 @@ from .models import (
 from .services import Services, services_of
 
 router = APIRouter(prefix="/v1/schemas", tags=["schemas"])
+verbs = APIRouter(tags=["schemas"])  # what is no schema's own
 
 _EXAMPLE = {
     "type": "object",
@@ -79,11 +85,15 @@ def put_schema(
         versions=[known.version for known in services.registry.versions(name)],
         warnings=_warnings(version.schema),
         created=created,
-        compiled=SchemaCompiled(
-            states=compiled.num_states,
-            table_bytes=len(compiled.table),
-            compile_ms=round(compiled.compile_ms, 1),
-        ),
+        compiled=_compiled(compiled),
+    )
+
+
+def _compiled(compiled: schemas.CompiledSchema) -> SchemaCompiled:
+    return SchemaCompiled(
+        states=compiled.num_states,
+        table_bytes=len(compiled.table),
+        compile_ms=round(compiled.compile_ms, 1),
     )
 
 
@@ -92,6 +102,44 @@ def _latest(services: Services, name: str) -> schemas.SchemaVersion | None:
         return services.registry.get(name)
     except schemas.SchemaRefused:
         return None
+
+
+@router.get("/{name}/diff")
+def diff_schema(
+    name: str,
+    services: Annotated[Services, Depends(services_of)],
+    before: Annotated[int | None, Query(alias="from", ge=1)] = None,
+    after: Annotated[int | None, Query(alias="to", ge=1)] = None,
+) -> SchemaDiff:
+    """What changed between two versions: by default the latest and the one before it."""
+    new = services.registry.get(name if after is None else f"{name}@{after}")
+    number = max(1, new.version - 1) if before is None else before
+    old = services.registry.get(f"{name}@{number}")
+    changes = schemas.diff(old.schema, new.schema)
+    return SchemaDiff(
+        name=name,
+        from_version=old.version,
+        to_version=new.version,
+        verdict=schemas.verdict(changes),
+        changes=[
+            SchemaChange(effect=one.effect, pointer=one.pointer, message=one.message)
+            for one in changes
+        ],
+    )
+
+
+@verbs.post("/v1/schemas:check")
+def check_schema(schema: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])]) -> SchemaChecked:
+    """Advice on a schema, and what decoding it takes, without registering it."""
+    compiled = bind(schema).grammar
+    return SchemaChecked(warnings=_warnings(schemas.load(schema)), compiled=_compiled(compiled))
+
+
+@verbs.post("/v1/schemas:infer")
+def infer_schema(asked: SchemaInferRequest) -> SchemaInferred:
+    """Propose a schema from example records; the advice says what is left to a human."""
+    schema = schemas.infer(asked.records)
+    return SchemaInferred(schema=schema, warnings=_warnings(schema))
 
 
 @router.get("/{ref}")

@@ -1,4 +1,4 @@
-"""`pagemill schema list|show|register|lint|compile`."""
+"""`pagemill schema list|show|register|lint|compile|diff|infer`."""
 
 from __future__ import annotations
 
@@ -120,6 +120,41 @@ def compile_schema(
             "compile_ms": round(compiled.compile_ms, 1),
         }
     )
+
+
+@app.command("diff")
+def diff(old: Source, new: Source, redis_url: RedisUrl = None, as_json: AsJson = False) -> None:
+    """Say what NEW means for those who read OLD's records; exits 1 if it is breaking."""
+    from pagemill import schemas
+
+    changes = schemas.diff(_load(old, redis_url), _load(new, redis_url))
+    for change in changes:
+        if as_json:
+            _print_json(
+                {"effect": change.effect, "pointer": change.pointer, "message": change.message}
+            )
+        else:
+            typer.echo(f"{change.effect:9} {change.pointer or '/'}: {change.message}")
+    verdict = schemas.verdict(changes)
+    say(verdict)
+    if verdict == "breaking":
+        raise typer.Exit(ExitStatus.SOME_FAILED)
+
+
+@app.command("infer")
+def infer(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILES...", help="Records: NDJSON, JSON, or - .")
+    ],
+) -> None:
+    """Propose a schema from example records, or from results of `pagemill extract`."""
+    from pagemill import schemas
+
+    from .example_records import read_records
+
+    schema = schemas.infer(read_records(files))
+    _print_json(schema, indent=True)
+    _warn(schema)
 
 
 def _warn(schema: dict[str, Any]) -> None:

@@ -68,3 +68,40 @@ def test_an_unknown_schema_is_a_problem(api: httpx.Client, ref: str) -> None:
     reply = api.get(f"/v1/schemas/{ref}")
     assert reply.status_code in (404, 422)
     assert reply.json()["reason"] in ("schema_unknown", "schema_invalid")
+
+
+def test_a_check_registers_nothing(api: httpx.Client) -> None:
+    reply = api.post("/v1/schemas:check", json={"properties": {"a": {"type": "string"}}})
+    assert reply.status_code == 200
+    assert "unbounded-string" in {warning["code"] for warning in reply.json()["warnings"]}
+    assert reply.json()["compiled"]["states"] > 0
+    refused = api.post("/v1/schemas:check", json={"type": "nonsense"})
+    expect_problem(refused, 422, "schema_invalid")
+
+
+def test_a_schema_is_proposed_from_records(api: httpx.Client) -> None:
+    records = [{"title": "A", "price": 1.5}, {"title": "B", "price": None}]
+    reply = api.post("/v1/schemas:infer", json={"records": records}).json()
+    assert list(reply["schema"]["properties"]) == ["title", "price"]
+    assert {warning["code"] for warning in reply["warnings"]} == {"no-description"}
+    expect_problem(api.post("/v1/schemas:infer", json={"records": []}), 422, "request_invalid")
+    deep: Any = 1
+    for _ in range(40):
+        deep = [deep]
+    refused = api.post("/v1/schemas:infer", json={"records": [deep]})
+    expect_problem(refused, 422, "schema_invalid", "deeper")
+
+
+def test_versions_are_compared(api: httpx.Client) -> None:
+    longer = {**STOCK, "properties": {**STOCK["properties"], "shop": {"type": "string"}}}
+    for schema in (STOCK, longer, {**longer, "required": []}):
+        assert api.put("/v1/schemas/compared", json=schema).status_code == 201
+    latest = api.get("/v1/schemas/compared/diff").json()
+    assert (latest["from_version"], latest["to_version"]) == (2, 3)
+    assert latest["verdict"] == "breaking"
+    first = api.get("/v1/schemas/compared/diff", params={"from": 1, "to": 2}).json()
+    assert first["verdict"] == "additive"
+    assert first["changes"][0]["pointer"] == "/properties/shop"
+    unknown = api.get("/v1/schemas/compared/diff", params={"from": 9})
+    expect_problem(unknown, 404, "schema_unknown")
+    expect_problem(api.get("/v1/schemas/nothing/diff"), 404, "schema_unknown")

@@ -57,6 +57,29 @@ class TestSchema:
         assert done.lines[0]["states"] > 10
         assert (tmp_path / "table").stat().st_size == done.lines[0]["table_bytes"]
 
+    def test_a_schema_is_proposed_from_results(self, pagemill: Command, tmp_path: Path) -> None:
+        done = {"id": "1", "status": "done", "error": None, "record": {"title": "A", "n": 1}}
+        failed = {"id": "2", "status": "failed", "error": {"reason": "x"}, "record": None}
+        (tmp_path / "records.ndjson").write_text(f"{json.dumps(done)}\n{json.dumps(failed)}\n")
+        proposed = pagemill("schema", "infer", "records.ndjson")
+        assert proposed.status == 0, proposed.err
+        assert list(json.loads(proposed.out)["properties"]) == ["title", "n"]
+        assert "describe what the field holds" in proposed.err
+        (tmp_path / "broken.ndjson").write_text('{"title": 1}\n{"title":')
+        broken = pagemill("schema", "infer", "broken.ndjson")
+        assert broken.status == 2
+        assert "broken.ndjson, line 2" in broken.err
+        assert pagemill("schema", "infer", "nowhere.json").status == 2
+
+    def test_differences_have_a_verdict(self, pagemill: Command, tmp_path: Path) -> None:
+        (tmp_path / "old.json").write_text(json.dumps(STOCK))
+        (tmp_path / "new.json").write_text(json.dumps({**STOCK, "required": []}))
+        same = pagemill("schema", "diff", "old.json", "old.json")
+        assert (same.status, same.err) == (0, "pagemill: identical\n")
+        broken = pagemill("schema", "diff", "old.json", "new.json", "--json")
+        assert broken.status == 1
+        assert broken.lines[0]["effect"] == "breaking"
+
     @pytest.mark.parametrize("command", ["show", "lint", "compile"])
     def test_an_unknown_name_is_an_error(self, pagemill: Command, command: str) -> None:
         done = pagemill("schema", command, "nothing")
