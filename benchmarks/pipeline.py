@@ -2,15 +2,20 @@
 
     python benchmarks/pipeline.py --json
 
-1. submit -> claim -> commit by one worker, the extractor replaced by one that answers at once:
-   pages_per_s, overhead per page (p50_us, p99_us of a burst's share), round_trips_per_page
-   (commands sent to Redis), bytes_per_page (memory of the server per waiting page of 20 kB) and
-   bytes_per_record.
+1. submit -> claim -> commit of bodies of --page-bytes, the extractor replaced by one that answers
+   at once. First one after the other in this process: submit_us and work_us per page, p50_us and
+   p99_us (a burst's share per page), round_trips_per_page (commands sent to Redis), bytes_per_page
+   (memory of the server per waiting page) and bytes_per_record. Then a submitter in a process of
+   its own beside one worker: pages_per_s, from the first submission to the last commit.
 2. The same with real pages, real cleaning, and an engine process with the fake executor:
    pages_per_s_with_cleaning.
 3. burst_us_per_page: a burst of 200 tokenised pages of 1,000 tokens, from the client's encoding
    over a unix socket to the decoded message (in a thread of this process).
-4. claim_us: one claim of 32 pages with a growing number of waiting pages.
+4. claim_us: one claim of 32 pages with a growing number of waiting pages; submit_us_at: submitting
+   a page then.
+5. fairness: one site of many pages, submitted first, beside many small sites. For the n-th page of
+   a small site its share is n x sites pages served; small_site_waits is the worst ratio of what was
+   served before it (in runs of 8) to that, in_order the same for the order of submission.
 """
 
 from __future__ import annotations
@@ -18,12 +23,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import platform
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -48,7 +54,7 @@ from pagemill.extraction import logs
 from pagemill.extraction.engine_source import FixedEngine
 from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.intake import fix_schema, parse_options, submission
-from pagemill.extraction.ledger import Ledger, LedgerLimits, PageSubmission, connect
+from pagemill.extraction.ledger import Commit, Ledger, LedgerLimits, PageSubmission, connect
 from pagemill.extraction.pipeline import BurstRunner
 from pagemill.extraction.record import PageInput, Result
 from pagemill.extraction.stack import EmbeddedRedis, EngineProcess
@@ -102,16 +108,22 @@ class CountingRedis(redis.Redis):
 
 
 def pages(first: int, count: int, schema: str, size: int) -> list[PageSubmission]:
+    """Pages of `size` bytes, a third of it markup; they compress to a quarter, as crawled ones."""
     noise = np.random.default_rng(first)
     syllables = ["la", "mo", "ter", "in", "ber", "o", "shi", "ven", "ka", "re"]
     words = [a + b + c for a in syllables for b in syllables for c in syllables]
     options = parse_options({"max_tokens": 64})
     found = []
     for number in range(first, first + count):
-        text = " ".join(words[at] for at in noise.integers(0, len(words), size // 7))
+        drawn = [words[at] for at in noise.integers(0, len(words), size // 14)]
+        parts = [f"<html><body><h1>Lamp {number}</h1>"]
+        for at in range(0, len(drawn), 12):
+            name, *rest = drawn[at : at + 12]
+            parts.append(f'<div class="section"><h2><a href="/{name}.html">{name}</a></h2>')
+            parts.append(f'<p class="text-body">{" ".join(rest)}</p></div>\n')
         found.append(
             submission(
-                f"<html><body><h1>Lamp {number}</h1><p>{text}</p></body>".encode(),
+                "".join(parts).encode(),
                 schema=schema,
                 model="bench",
                 url=f"https://shop{number % 100}.example/{number}",
@@ -125,11 +137,26 @@ def used_memory(client: redis.Redis) -> int:
     return int(client.info("memory")["used_memory"])
 
 
+def bench_ledger(client: redis.Redis) -> Ledger:
+    return Ledger(client, namespace="bench", limits=LedgerLimits(max_queued=10_000_000))
+
+
+def submit_all(url: str, first: int, count: int, schema: str, size: int, go: Any, at: Any) -> None:
+    """The submitter's process: makes its pages, waits for `go`, submits; `at` is when it began."""
+    ledger = bench_ledger(connect(url))
+    work = pages(first, count, schema, size)
+    ledger.ping()
+    go.wait()
+    at.value = time.time()
+    for start in range(0, count, 256):
+        ledger.submit(work[start : start + 256])
+
+
 def ledger_path(url: str, count: int, page_bytes: int) -> dict[str, Any]:
     plain = connect(url)
     client = CountingRedis(connection_pool=plain.connection_pool)
-    ledger = Ledger(client, namespace="bench", limits=LedgerLimits(max_queued=10_000_000))
-    registry = schemas.SchemaRegistry(plain, "bench")
+    ledger = bench_ledger(client)
+    registry = schemas.SchemaRegistry(client, "bench")
     schema = fix_schema(registry, SCHEMA)
     extractor: Any = InstantExtractor()
     runner = BurstRunner(
@@ -154,24 +181,45 @@ def ledger_path(url: str, count: int, page_bytes: int) -> dict[str, Any]:
         per_page.append((time.perf_counter() - burst_started) / done * 1e6)
     ended = time.perf_counter()
     marks = quantiles(per_page, n=100)
-    return {
-        "pages_per_s": round(count / (ended - started)),
+    report = {
+        "pages_per_s": 0,
         "submit_us": round((submitted - started) / count * 1e6, 1),
+        "work_us": round((ended - submitted) / count * 1e6, 1),
         "p50_us": round(marks[49], 1),
         "p99_us": round(marks[98], 1),
         "round_trips_per_page": round(client.sent / count, 3),
         "bytes_per_page": round(queued),
         "bytes_per_record": round((used_memory(plain) - memory) / count),
     }
+    spawn = multiprocessing.get_context("spawn")
+    go, at = spawn.Event(), spawn.Value("d", 0.0)
+    submitter = spawn.Process(
+        target=submit_all, args=(url, 64 + count, count, schema, page_bytes, go, at)
+    )
+    submitter.start()
+    left = count
+    go.set()
+    while left > 0:
+        done = runner.run_once()
+        left -= done
+        if not done:
+            time.sleep(0.001)
+    seconds = time.time() - at.value
+    submitter.join()
+    report["pages_per_s"] = round(count / seconds)
+    return report
 
 
-def cleaning_path(url: str, endpoint: str, count: int, page_bytes: int) -> dict[str, Any]:
+def cleaning_path(url: str, count: int, page_bytes: int) -> dict[str, Any]:
     client = connect(url)
     ledger = Ledger(client, namespace="clean", limits=LedgerLimits(max_queued=10_000_000))
     registry = schemas.SchemaRegistry(client, "clean")
     schema = fix_schema(registry, SCHEMA)
     tokenizer = Tokenizer.load(store.resolve(None).directory)
-    with contextlib.closing(EngineClient.connect(endpoint)) as engine:
+    with (
+        EngineProcess(options=["--executor", "fake"]) as process,
+        contextlib.closing(EngineClient.connect(process.endpoint)) as engine,
+    ):
         extractor = Extractor(
             tokenizer, model=engine.info.model, max_model_len=engine.info.max_model_len
         )
@@ -233,28 +281,71 @@ def burst_path(bursts: int) -> dict[str, Any]:
 def growth(url: str, sizes: Sequence[int]) -> dict[str, Any]:
     """Claim and give back 32 pages while more and more wait."""
     ledger = Ledger(connect(url), namespace="growth", limits=LedgerLimits(max_queued=10_000_000))
-    costs: dict[str, float] = {}
+    claim_us: dict[str, float] = {}
+    submit_us: dict[str, float] = {}
     queued = 0
     for size in sizes:
+        started, before = time.perf_counter(), queued
         while queued < size:
             step = min(5000, size - queued)
             ledger.submit(
                 [
                     PageSubmission(
-                        body=f"{n % 1000}".encode(), url=f"https://g.example/{n}", schema="s@1"
+                        body=f"{n % 1000}".encode(),
+                        url=f"https://g{n % 500}.example/{n}",
+                        schema="s@1",
                     )
                     for n in range(queued, queued + step)
                 ]
             )
             queued += step
+        submit_us[str(size)] = round((time.perf_counter() - started) / (queued - before) * 1e6, 1)
         samples = []
         for _ in range(50):
             started = time.perf_counter()
             leases = ledger.claim("growth", 32)
             samples.append((time.perf_counter() - started) * 1e6)
             ledger.release(leases, "unused")
-        costs[str(size)] = round(sorted(samples)[25])
-    return {"claim_us": costs}
+        claim_us[str(size)] = round(sorted(samples)[25])
+    return {"claim_us": claim_us, "submit_us_at": submit_us}
+
+
+def worst_wait(order: Sequence[int], sites: int) -> float:
+    """The largest ratio of pages served before a small site's n-th page to n x sites."""
+    seen: dict[int, int] = {}
+    worst = 0.0
+    for place, site in enumerate(order, 1):
+        seen[site] = seen.get(site, 0) + 1
+        if site and seen[site] % 8 == 0:
+            worst = max(worst, place / (seen[site] * sites))
+    return round(worst, 2)
+
+
+def fairness(url: str, small_sites: int, small: int) -> dict[str, Any]:
+    """One site with as many pages as all others together, and before them."""
+    ledger = Ledger(connect(url), namespace="fair", limits=LedgerLimits(max_queued=10_000_000))
+    order = [0] * (small_sites * small)
+    order += [site for _ in range(small) for site in range(1, small_sites + 1)]
+    work = [
+        PageSubmission(
+            body=f"{n % 1000}".encode(), url=f"https://s{site}.example/{n}", schema="s@1"
+        )
+        for n, site in enumerate(order)
+    ]
+    for first in range(0, len(work), 5000):
+        ledger.submit(work[first : first + 5000])
+    served = []
+    while leases := ledger.claim("fair", 64):
+        served += [int(str(lease.url).split("//s")[1].split(".")[0]) for lease in leases]
+        ledger.commit_all([Commit(lease, b"{}", "done") for lease in leases])
+    assert sorted(served) == sorted(order)
+    return {
+        "fairness": {
+            "sites": f"1 of {small_sites * small}, {small_sites} of {small}",
+            "small_site_waits": worst_wait(served, small_sites + 1),
+            "in_order": worst_wait(order, small_sites + 1),
+        }
+    }
 
 
 def main() -> None:
@@ -263,18 +354,25 @@ def main() -> None:
     parser.add_argument("--cleaned-pages", type=int, default=600)
     parser.add_argument("--page-bytes", type=int, default=20_000)
     parser.add_argument("--growth", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--small-sites", type=int, default=1000)
+    parser.add_argument("--small-site", type=int, default=50, help="pages of a small site")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     given = parser.parse_args()
     logs.configure("warning")
     report: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(EmbeddedRedis(maxmemory="8gb"))
-        report |= ledger_path(server.url, given.pages, given.page_bytes)
-        report |= burst_path(50)
-        report |= growth(server.url, given.growth)
-        print(report, file=sys.stderr, flush=True)
-        engine = stack.enter_context(EngineProcess(options=["--executor", "fake"]))
-        report |= cleaning_path(server.url, engine.endpoint, given.cleaned_pages, given.page_bytes)
+        steps: list[Callable[[], dict[str, Any]]] = [
+            lambda: ledger_path(server.url, given.pages, given.page_bytes),
+            lambda: burst_path(50),
+            lambda: fairness(server.url, given.small_sites, given.small_site),
+            lambda: cleaning_path(server.url, given.cleaned_pages, given.page_bytes),
+            lambda: growth(server.url, given.growth),
+        ]
+        for step in steps:
+            found = step()
+            print(found, file=sys.stderr, flush=True)
+            report |= found
     report["machine"] = f"{platform.machine()}, Python {platform.python_version()}"
     if given.json:
         print(json.dumps(report))

@@ -21,6 +21,9 @@ def open_ledger(settings: Settings, *, timeout_s: float = 10.0) -> Ledger:
             max_queued=settings.max_queued_pages,
             max_attempts=settings.max_attempts,
             retention_s=settings.result_ttl_s,
+            max_site_in_flight=settings.max_site_in_flight,
+            tenant_pages_per_s=settings.tenant_pages_per_s,
+            tenant_tokens_per_s=settings.tenant_tokens_per_s,
         ),
     )
 

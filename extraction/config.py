@@ -68,6 +68,11 @@ class Settings(BaseSettings):
     max_batch_bytes: int = Field(default=256 << 20, ge=1, description="Body of one batch upload")
     max_batch_pages: int = Field(default=10_000, ge=1)
     max_queued_pages: int = Field(default=100_000, ge=1, description="Above it submissions wait")
+    max_site_in_flight: int = Field(
+        default=0, ge=0, description="Pages of a tenant's host leased at once; 0: no cap"
+    )
+    tenant_pages_per_s: float = Field(default=0.0, ge=0, description="0: no bound")
+    tenant_tokens_per_s: float = Field(default=0.0, ge=0, description="0: no bound")
     result_ttl_s: int = Field(default=7 * 86400, ge=60)
 
     # The REST API.

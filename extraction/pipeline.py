@@ -20,6 +20,7 @@ from pagemill.schemas import SchemaCatalog, SchemaRefused
 from .bound_schema import BoundSchema, bind
 from .engine_source import EngineSource
 from .extractor import Extractor
+from .group_commit import GroupCommit
 from .heartbeat import Heartbeat
 from .ledger import Lease, Ledger, Release, redis_errors
 from .reason import Reason, Refused
@@ -80,8 +81,12 @@ class BurstRunner:
         if not leases:
             return 0
         started = time.monotonic()
-        with Heartbeat(self._ledger, leases, self._lease_s) as beat:
-            committed = self._run(leases, beat)
+        with (
+            Heartbeat(self._ledger, leases, self._lease_s) as beat,
+            GroupCommit(self._ledger, beat, self._lease_s) as commits,
+        ):
+            self._run(leases, beat, commits)
+        committed = commits.committed
         _log.info(
             "burst_done",
             pages=len(leases),
@@ -95,15 +100,18 @@ class BurstRunner:
         """Close what the runner's engine source has opened."""
         self._engines.close()
 
-    def _run(self, leases: Sequence[Lease], beat: Heartbeat) -> int:
+    def _run(self, leases: Sequence[Lease], beat: Heartbeat, commits: GroupCommit) -> None:
         by_id = {lease.page_id: lease for lease in leases}
-        committed = 0
         engine: Engine | None = None
+
+        def finish(result: Result) -> None:
+            self._finish(by_id.pop(result.id), result, beat, commits)
+
         try:
             for result in self._refused(leases):
-                committed += self._commit(by_id.pop(result.id), result, beat)
+                finish(result)
             if not by_id:
-                return committed
+                return
             try:
                 schema = self._bind(leases[0].schema)
                 options = _options(leases[0].options)
@@ -111,13 +119,12 @@ class BurstRunner:
                 if isinstance(refused, Refused) and refused.reason == Reason.LEDGER_UNAVAILABLE:
                     raise
                 for lease in list(by_id.values()):
-                    result = _failed(lease, Reason(refused.reason.value), str(refused))
-                    committed += self._commit(by_id.pop(lease.page_id), result, beat)
-                return committed
+                    finish(_failed(lease, Reason(refused.reason.value), str(refused)))
+                return
             engine = self._engines.choose(leases[0].schema)
             inputs = [(_input(lease), schema) for lease in by_id.values()]
             for result in self._extractor.run(engine, inputs, options):
-                committed += self._commit(by_id.pop(result.id), result, beat)
+                finish(result)
             if by_id:
                 self._release(list(by_id.values()), "crashed", "the extractor gave no result")
         except EngineError as error:
@@ -134,7 +141,6 @@ class BurstRunner:
         except Exception as error:
             self._release(list(by_id.values()), "crashed", f"{type(error).__name__}: {error}")
             raise
-        return committed
 
     def _refused(self, leases: Sequence[Lease]) -> Iterator[Result]:
         for lease in leases:
@@ -146,33 +152,17 @@ class BurstRunner:
             version = self._registry.get(schema)
         return bind(version)
 
-    def _commit(self, lease: Lease, result: Result, beat: Heartbeat) -> int:
+    def _finish(self, lease: Lease, result: Result, beat: Heartbeat, commits: GroupCommit) -> None:
         """Commit one result, or give the page back when it is worth another try."""
         error = result.error
-        if error is not None and error.transient and lease.attempt < self._tries:
-            beat.drop(lease)
-            kind: Release = "crashed"
-            if error.reason in (Reason.OVERLOADED, Reason.CANCELLED):
-                kind = "unused"
-            self._release([lease], kind, f"{error.reason}: {error.message}")
-            return 0
-        line = result.to_json_line()
-        deadline = time.monotonic() + self._lease_s
-        pause = 0.05
-        while True:
-            try:
-                accepted = self._ledger.commit(lease, line, result.status)
-                break
-            except Refused as refused:
-                # The record is made; it is worth waiting while Redis restarts.
-                if refused.reason != Reason.LEDGER_UNAVAILABLE or time.monotonic() > deadline:
-                    raise
-                time.sleep(pause)
-                pause = min(1.0, pause * 2)
+        if error is None or not error.transient or lease.attempt >= self._tries:
+            commits.put(lease, result)
+            return
         beat.drop(lease)
-        if not accepted:
-            _log.warning("commit_refused", page_id=lease.page_id, token=lease.token)
-        return int(accepted)
+        kind: Release = "crashed"
+        if error.reason in (Reason.OVERLOADED, Reason.CANCELLED):
+            kind = "unused"
+        self._release([lease], kind, f"{error.reason}: {error.message}")
 
     def _release(self, leases: Sequence[Lease], kind: Release, message: str) -> None:
         if not leases:

@@ -59,6 +59,7 @@ class Reason(enum.StrEnum):
     LEASE_EXPIRED = "lease_expired"
     LEDGER_FULL = "ledger_full"
     LEDGER_UNAVAILABLE = "ledger_unavailable"
+    RATE_LIMITED = "rate_limited"
     RECORD_EXPIRED = "record_expired"
     REQUEST_INVALID = "request_invalid"
     REQUEST_TOO_LARGE = "request_too_large"

@@ -42,6 +42,7 @@ _STATUS: Mapping[Reason, int] = {
     Reason.ENGINE_UNAVAILABLE: 503,
     Reason.LEDGER_UNAVAILABLE: 503,
     Reason.LEDGER_FULL: 503,
+    Reason.RATE_LIMITED: 429,
     Reason.TOKENIZER_MISMATCH: 503,
     Reason.VERSION_MISMATCH: 503,
     Reason.MODEL_INVALID: 503,

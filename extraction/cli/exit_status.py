@@ -30,7 +30,7 @@ _ENGINE_REASONS = frozenset(
         Reason.OVERLOADED,
     }
 )
-_LEDGER_REASONS = frozenset({Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_FULL})
+_LEDGER_REASONS = frozenset({Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_FULL, Reason.RATE_LIMITED})
 
 
 def classify(error: Exception) -> tuple[ExitStatus, Reason, str]:

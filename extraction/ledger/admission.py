@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -19,13 +20,39 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_TEXT = 8192
 
 
+class _OfTenant(msgspec.Struct):
+    tenant: str = ""
+
+
+_of_tenant = msgspec.json.Decoder(_OfTenant)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tenant(options: bytes) -> str:
+    """Return whose page it is, by its options; other options don't matter to the ledger."""
+    try:
+        tenant = _of_tenant.decode(options).tenant
+    except (msgspec.MsgspecError, ValueError):
+        return ""
+    return keys.queue_part(tenant)[:64]
+
+
+def estimated_tokens(size: int) -> int:
+    """Return what a page of `size` bytes is charged: its prompt and its record, roughly.
+
+    The exact number is known when the page has been read, which is too late for its turn. A prompt
+    holds at most a few thousand tokens of a page, however long that is.
+    """
+    return 256 + min(size // 16, 3072)
+
+
 class Admission(msgspec.Struct, frozen=True):
     """A submission as the script takes it."""
 
     page_id: str
     client_id: str
-    queue_class: str
     queue: str
+    tokens: int
     content: str
     body: bytes
     meta: bytes
@@ -60,11 +87,17 @@ class Admission(msgspec.Struct, frozen=True):
             encoding=page.encoding or "",
         )
         work = f"{page.schema}\0{page.model}\0".encode() + page.options
+        names = (
+            page.queue_class,
+            _tenant(page.options),
+            hashlib.sha256(work).hexdigest()[:16],
+            keys.site_of(page.url),
+        )
         return cls(
             page_id=page_id,
             client_id=page.client_id or page_id,
-            queue_class=page.queue_class,
-            queue=hashlib.sha256(work).hexdigest()[:16],
+            queue="|".join(names),
+            tokens=estimated_tokens(len(page.body)),
             content=content,
             body=pack(page.body),
             meta=encode_meta(
@@ -80,8 +113,8 @@ class Admission(msgspec.Struct, frozen=True):
         return [
             self.page_id,
             self.client_id.encode("utf-8", "replace"),
-            self.queue_class,
             self.queue,
+            self.tokens,
             self.content,
             self.body,
             self.meta,

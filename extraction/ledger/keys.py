@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import re
 from urllib.parse import urlsplit, urlunsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+# What stands between the parts of a queue's name, or marks a page as lost before.
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
 def normalise_url(url: str | None) -> str:
@@ -31,6 +35,27 @@ def normalise_url(url: str | None) -> str:
     if port is not None and port != _DEFAULT_PORTS[scheme]:
         host = f"{host}:{port}"
     return urlunsplit((scheme, host, parts.path or "/", parts.query, ""))
+
+
+@functools.lru_cache(maxsize=4096)
+def _host(netloc: str) -> str:
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return netloc
+
+
+def site_of(url: str | None) -> str:
+    """Return the host of a URL, "" without one: pages of a host share its turns and its cap."""
+    if not url:
+        return ""
+    rest = url.partition("://")[2] or url
+    return queue_part(_host(re.split(r"[/?#]", rest, maxsplit=1)[0]).lower()[:253])
+
+
+def queue_part(text: str) -> str:
+    """Return `text` as it may stand in the name of a queue."""
+    return _NOT_IN_NAMES.sub("_", text)
 
 
 def content_hash(body: bytes) -> str:

@@ -12,6 +12,7 @@ from .admission import Admission, chunks
 from .bodies import pack
 from .reader import LedgerReader, checked_page_id, is_batch_id
 from .types import (
+    Commit,
     Lease,
     PageSubmission,
     ReapReport,
@@ -20,6 +21,9 @@ from .types import (
 )
 
 _DEAD_AT_ONCE = 500
+_COMMITS_AT_ONCE = 64
+# Pages of one site that follow each other: they share what their site's template has in common.
+_SITE_RUN = 8
 _LOSSES = {"engine_lost": Reason.ENGINE_UNAVAILABLE, "crashed": Reason.INTERNAL_ERROR}
 
 
@@ -66,7 +70,15 @@ class Ledger(LedgerReader):
         batch: str | None,
         answers: list[Submitted | None],
     ) -> None:
-        arguments: list[Any] = [batch or "", self.limits.max_queued, self.limits.max_bytes]
+        limits, shards = self.limits, len(self._prefixes)
+        arguments: list[Any] = [
+            batch or "",
+            limits.max_queued,
+            limits.max_bytes,
+            limits.tenant_pages_per_s / shards,
+            limits.tenant_tokens_per_s / shards,
+            limits.tenant_burst_s,
+        ]
         for entry in entries:
             arguments += entry.arguments()
         reply = self._run("submit", shard, *arguments)
@@ -77,6 +89,12 @@ class Ledger(LedgerReader):
                 f"the ledger has reached its limit of {what}",
                 advice="wait until pages are done, then submit again",
             )
+        if reply and reply[0] == b"limited":
+            raise Refused(
+                Reason.RATE_LIMITED,
+                "the tenant has submitted more pages or tokens than its rate allows",
+                advice=f"submit again in {max(1, round(int(reply[1]) / 1000))} s",
+            )
         for place, entry, (state, created) in zip(places, entries, reply, strict=True):
             answers[place] = Submitted(
                 entry.page_id, entry.client_id, state.decode(), bool(created)
@@ -85,7 +103,7 @@ class Ledger(LedgerReader):
     def claim(
         self, worker: str, count: int, *, lease_s: float = 60.0, want: str | None = None
     ) -> list[Lease]:
-        """Lease at most `count` waiting pages of one schema and one set of options.
+        """Lease at most `count` waiting pages of one tenant, schema and set of options.
 
         `want` names a page that must be among them: [] when it isn't waiting. A page that was
         lost before comes alone.
@@ -101,7 +119,16 @@ class Ledger(LedgerReader):
         lease_ms = _milliseconds(lease_s)
         for shard in shards:
             now, pages = self._run(
-                "claim", shard, worker, count, lease_ms, self.limits.max_burst_bytes, want or ""
+                "claim",
+                shard,
+                worker,
+                count,
+                lease_ms,
+                self.limits.max_burst_bytes,
+                want or "",
+                self.limits.max_site_in_flight,
+                _SITE_RUN,
+                _milliseconds(self.limits.ageing_s),
             )
             if pages:
                 deadline_s = (int(now) + lease_ms) / 1000
@@ -122,19 +149,37 @@ class Ledger(LedgerReader):
         return lost
 
     def commit(self, lease: Lease, result: bytes, state: Literal["done", "failed"]) -> bool:
-        """Write the result for good; False when the lease is no longer valid.
+        """Write one result for good: `commit_all` of it alone."""
+        return self.commit_all([Commit(lease, result, state)])[0]
 
-        Result, state, counters, batch progress and acknowledgement are one transaction. Calling
-        again after a lost answer is harmless.
+    def commit_all(self, commits: Sequence[Commit]) -> list[bool]:
+        """Write results for good; False for each whose lease is no longer valid.
+
+        Of each page result, state, counters, batch progress and acknowledgement are one
+        transaction; 64 pages of a shard share it. Calling again after a lost answer is harmless.
         """
-        if state not in ("done", "failed"):
-            raise ValueError(f"a result is done or failed, not {state!r}")
-        if len(result) > self.limits.max_result_bytes:
-            raise ValueError(
-                f"a result of {len(result)} bytes, the limit is {self.limits.max_result_bytes}"
-            )
-        shard = keys.shard_of(lease.page_id, len(self._prefixes))
-        return bool(self._run("commit", shard, lease.page_id, lease.token, state, pack(result)))
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for at, commit in enumerate(commits):
+            if commit.state not in ("done", "failed"):
+                raise ValueError(f"a result is done or failed, not {commit.state!r}")
+            if len(commit.result) > self.limits.max_result_bytes:
+                size, limit = len(commit.result), self.limits.max_result_bytes
+                raise ValueError(f"a result of {size} bytes, the limit is {limit}")
+            shard = keys.shard_of(commit.lease.page_id, len(self._prefixes))
+            by_shard[shard].append(at)
+        accepted = [False] * len(commits)
+        for shard, all_places in by_shard.items():
+            for first in range(0, len(all_places), _COMMITS_AT_ONCE):
+                places = all_places[first : first + _COMMITS_AT_ONCE]
+                arguments: list[Any] = []
+                for at in places:
+                    commit = commits[at]
+                    lease = commit.lease
+                    arguments += [lease.page_id, lease.token, commit.state, pack(commit.result)]
+                reply = self._run("commit", shard, *arguments)
+                for at, valid in zip(places, reply, strict=True):
+                    accepted[at] = bool(valid)
+        return accepted
 
     def release(self, leases: Sequence[Lease], reason: Release, *, message: str = "") -> int:
         """Give pages back to the queue; return how many were still held.

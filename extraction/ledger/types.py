@@ -69,6 +69,14 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     submitted_s: float
 
 
+class Commit(msgspec.Struct, frozen=True):
+    """A result (JSON) for the page of a lease."""
+
+    lease: Lease
+    result: bytes
+    state: Literal["done", "failed"]
+
+
 class LastError(msgspec.Struct, frozen=True):
     """Why a page was last given back, or why it is dead."""
 
@@ -167,6 +175,11 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     `max_queued` counts waiting pages and `max_bytes` compressed bodies and results, both per
     shard. `max_attempts` is how often a page may be lost alone before it is given up. Records are
     kept for `retention_s` after the end of their page, fewer when they take `max_kept_bytes`.
+
+    At most `max_site_in_flight` pages of one tenant and host are leased at once (0: no cap), and
+    pages in which somebody waits are beyond it. `tenant_pages_per_s` and `tenant_tokens_per_s`
+    bound what a tenant submits over time (0: no bound), with `tenant_burst_s` seconds of it at
+    once. Bulk pages that have waited for `ageing_s` get every second claim, not every fourth.
     """
 
     max_page_bytes: int = 16 * 1024 * 1024
@@ -177,3 +190,8 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_kept_bytes: int = 2 * 1024 * 1024 * 1024
     max_attempts: int = 3
     retention_s: float = 7 * 86_400.0
+    max_site_in_flight: int = 0
+    tenant_pages_per_s: float = 0.0
+    tenant_tokens_per_s: float = 0.0
+    tenant_burst_s: float = 10.0
+    ageing_s: float = 300.0

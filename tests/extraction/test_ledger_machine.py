@@ -293,9 +293,9 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (kinds[b"body"] > 0) == bool(needed)
         waiting = {page_id for page_id, page in self.pages.items() if page.waiters}
         assert kinds[b"waiters"] == len(waiting)
-        pending = sum(self.client.xlen(key) for key in self.client.scan_iter("*:stream:*"))
+        pending = sum(self.client.llen(key) for key in self.client.scan_iter("*:queue:*"))
         in_work = [page for page in self.pages.values() if page.state in ("queued", "leased")]
-        assert pending <= len(in_work)
+        assert pending == sum(page.state == "queued" for page in in_work)
         assert self._leases() == sum(page.state == "leased" for page in in_work)
 
     def _leases(self) -> int:
@@ -312,7 +312,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (depth.queued, depth.leased) == (0, 0)
         assert depth.done + depth.failed + depth.dead == depth.submitted
         assert self._leases() == 0
-        assert not list(self.client.scan_iter("*:stream:*"))
+        assert not list(self.client.scan_iter("*:queue:*"))
         assert len(list(self.client.scan_iter("*:waiters:*"))) == sum(
             bool(page.waiters) for page in self.pages.values() if page.state == "dead"
         )

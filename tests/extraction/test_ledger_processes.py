@@ -77,5 +77,5 @@ def test_processes_that_are_killed(redis_client: redis.Redis, redis_server: obje
     depth = ledger.depth()
     assert (depth.submitted, depth.done, depth.queued, depth.leased) == (PAGES, PAGES, 0, 0)
     assert depth.dead == 0
-    assert not redis_client.keys("*:stream:*")
+    assert not redis_client.keys("*:queue:*")
     assert not redis_client.keys("*:body:*")

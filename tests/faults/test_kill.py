@@ -36,7 +36,7 @@ def check_all_done(line: Line, batch: str, count: int) -> None:
     assert (depth.queued, depth.leased, depth.dead) == (0, 0, 0)
     assert depth.submitted == depth.done == count
     left = {key.split(b"}:")[1].split(b":")[0] for key in line.ledger.redis.scan_iter("{*")}
-    assert not left & {b"body", b"stream", b"waiters", b"leases"}
+    assert not left & {b"body", b"queue", b"waiters", b"leases"}
 
 
 def test_worker_then_engine(line: Line) -> None:

@@ -86,7 +86,7 @@ def pump(
                 answers = ledger.submit(pages, batch=batch)
                 break
             except Refused as refused:
-                if refused.reason != Reason.LEDGER_FULL or stop():
+                if refused.reason not in (Reason.LEDGER_FULL, Reason.RATE_LIMITED) or stop():
                     raise
                 ring()
                 time.sleep(full_pause_s)

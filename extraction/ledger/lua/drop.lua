@@ -15,4 +15,5 @@ for _, id in ipairs(ARGV) do
     dropped[#dropped + 1] = id
   end
 end
+write_sums(now)
 return dropped

@@ -25,8 +25,8 @@ for _, old in ipairs(redis.call('ZRANGEBYSCORE', P .. ':terminal', '-inf', now -
   drop(old)
   dropped = dropped + 1
 end
-while dropped < limit
-  and tonumber(redis.call('HGET', P .. ':counters', 'result_bytes') or '0') > max_kept_bytes do
+local kept = tonumber(redis.call('HGET', P .. ':counters', 'result_bytes') or '0')
+while dropped < limit and kept + (counts.result_bytes or 0) > max_kept_bytes do
   local oldest = redis.call('ZRANGE', P .. ':terminal', 0, 0)[1]
   if not oldest then
     break
@@ -46,4 +46,5 @@ for _, batch in ipairs(redis.call('ZRANGEBYSCORE', P .. ':batches', '-inf', now 
     batches_dropped = batches_dropped + 1
   end
 end
+write_sums(now)
 return { requeued, dead, dropped, batches_dropped }

@@ -9,10 +9,11 @@ for at = 4, #ARGV, 2 do
   if page[1] == 'leased' and page[2] == ARGV[at + 1] then
     held = held + 1
     if kind == 'unused' then
-      give_back(id, now)
+      give_back(id)
     else
       lose(id, kind, message, max_attempts, now)
     end
   end
 end
+write_sums(now)
 return held

@@ -5,19 +5,20 @@
 local now, retried = now_ms(), {}
 for _, id in ipairs(ARGV) do
   local key = page_key(id)
-  local page = redis.call('HMGET', key, 'state', 'class', 'queue', 'body')
-  if page[1] == 'dead' and redis.call('EXISTS', P .. ':body:' .. page[4]) == 1 then
+  local page = redis.call('HMGET', key, 'state', 'queue', 'body')
+  if page[1] == 'dead' and redis.call('EXISTS', P .. ':body:' .. page[3]) == 1 then
     redis.call('ZREM', P .. ':dead', id)
     redis.call('ZREM', P .. ':terminal', id)
     redis.call('HDEL', key, 'finished', 'blamed', 'losses')
     each_waiter(id, function(batch, client)
       reopen(batch, id, client, now)
     end)
-    local place = enqueue(id, page[2], page[3], true)
-    redis.call('HSET', key, 'state', 'queued', 'stream', place[1], 'entry', place[2])
+    redis.call('HSET', key, 'state', 'queued', 'at', now)
+    enqueue(page[2], true, { id }, false)
     count('dead', -1)
     count('queued', 1)
     retried[#retried + 1] = id
   end
 end
+write_sums(now)
 return retried
