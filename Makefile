@@ -54,7 +54,7 @@ slow: model
 faults: model
 	$(PYTEST) tests/faults
 
-SCHEDULER := $(addprefix csrc/,block_pool.cc prefix_index.cc plan.cc) \
+SCHEDULER := $(addprefix csrc/,block_pool.cc prefix_index.cc plan.cc request_pool.cc) \
   $(wildcard csrc/policy*.cc csrc/scheduler*.cc)
 
 soak:

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "huge_pages.h"
+
 namespace pagemill {
 
 using BlockId = int32_t;
@@ -69,7 +71,7 @@ class BlockPool {
   void link(BlockId block, BlockId after);
   void unlink(BlockId block);
 
-  std::vector<Node> nodes_;  // nodes_[num_blocks()] is the head of the circular free list
+  std::vector<Node, HugePages<Node>> nodes_;  // nodes_[num_blocks()] is the head of the circular free list
   int32_t num_free_ = 0;
 };
 

@@ -73,7 +73,10 @@ PrefixIndex::PrefixIndex(int32_t num_blocks, int32_t block_size)
 
 size_t PrefixIndex::probe(uint64_t key) const {
   size_t at = home(key);
-  while (entries_[at].block != kNoBlock && entries_[at].key != key) at = (at + 1) & mask_;
+  for (; entries_[at].block != kNoBlock; at = (at + 1) & mask_) {
+    const Entry& entry = entries_[at];
+    if (entry.key_bits == static_cast<uint32_t>(key) && held_[entry.block].hash.key == key) break;
+  }
   return at;
 }
 
@@ -88,7 +91,7 @@ bool PrefixIndex::insert(BlockId block, const BlockHash& hash, const int32_t* to
   if (contains(block)) throw std::logic_error("block is registered already");
   const size_t at = probe(hash.key);
   if (entries_[at].block != kNoBlock) return false;
-  entries_[at] = {hash.key, block};
+  entries_[at] = {static_cast<uint32_t>(hash.key), block};
   held_[block] = {hash, true};
   std::memcpy(tokens_.data() + static_cast<size_t>(block) * block_size_, tokens,
               sizeof(int32_t) * block_size_);
@@ -101,7 +104,7 @@ void PrefixIndex::erase(BlockId block) {
   size_t hole = probe(held_[block].hash.key);
   // Close the gap: pull back every later entry of the cluster whose home lies at or before it.
   for (size_t at = (hole + 1) & mask_; entries_[at].block != kNoBlock; at = (at + 1) & mask_) {
-    const size_t distance = (at - home(entries_[at].key)) & mask_;
+    const size_t distance = (at - home(entries_[at].key_bits)) & mask_;
     if (distance >= ((at - hole) & mask_)) {
       entries_[hole] = entries_[at];
       hole = at;
@@ -120,8 +123,11 @@ std::string PrefixIndex::check_integrity() const {
     ++found;
     const std::string name = std::to_string(entry.block);
     if (!contains(entry.block)) return "index entry points to unregistered block " + name;
-    if (held_[entry.block].hash.key != entry.key) return "index entry disagrees with block " + name;
-    if (probe(entry.key) != at) return "index entry of block " + name + " can't be reached";
+    const uint64_t key = held_[entry.block].hash.key;
+    if (static_cast<uint32_t>(key) != entry.key_bits) {
+      return "index entry disagrees with block " + name;
+    }
+    if (probe(key) != at) return "index entry of block " + name + " can't be reached";
   }
   int32_t marked = 0;
   for (const Held& held : held_) marked += held.registered;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "block_pool.h"
+#include "huge_pages.h"
 
 namespace pagemill {
 
@@ -59,9 +60,10 @@ class PrefixIndex {
   std::string check_integrity() const;
 
  private:
+  // Eight to a cache line. The whole key stands with the block, where a hit looks anyway.
   struct Entry {
-    uint64_t key;
-    BlockId block;  // kNoBlock: empty
+    uint32_t key_bits;  // the low ones: they hold home(key)
+    BlockId block;      // kNoBlock: empty
   };
   struct alignas(32) Held {
     BlockHash hash;
@@ -72,10 +74,10 @@ class PrefixIndex {
   size_t probe(uint64_t key) const;  // the entry with this key, or the empty one after it
 
   int32_t block_size_;
-  std::vector<Entry> entries_;  // power of two, at most half full
+  std::vector<Entry, HugePages<Entry>> entries_;  // power of two, at most half full
   size_t mask_;
-  std::vector<Held> held_;       // per block
-  std::vector<int32_t> tokens_;  // [block, block_size]
+  std::vector<Held, HugePages<Held>> held_;           // per block
+  std::vector<int32_t, HugePages<int32_t>> tokens_;  // [block, block_size]
   int32_t size_ = 0;
 };
 

@@ -103,6 +103,19 @@ struct alignas(64) Request {
   uint64_t prefix_key = 0;  // prefix grouping: what it shares ...
   int64_t group = -1;       // ... and the ticket it holds
 
+  // Hands the memory of its vectors to `other`, with nothing in them.
+  void give_room(Request& other) {
+    const auto give = [](auto& from, auto& to) {
+      from.clear();
+      to.swap(from);
+    };
+    give(blocks, other.blocks);
+    give(hashes, other.hashes);
+    give(tokens, other.tokens);
+    give(stops, other.stops);
+    give(drafts, other.drafts);
+  }
+
   bool is_stop(int32_t token) const {
     return (stop_mask >> (token % 64) & 1) != 0 &&
            std::find(stops.begin(), stops.end(), token) != stops.end();

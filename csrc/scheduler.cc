@@ -7,6 +7,7 @@
 namespace pagemill {
 namespace {
 
+constexpr int32_t kShort = 256;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 void require(bool holds, const char* what) {
@@ -46,6 +47,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       pool_(config.num_blocks),
       index_(config.num_blocks, config.block_size),
       policy_(make_policy(config)),
+      store_(config.max_num_seqs),
       next_deadline_(kNever),
       next_lease_(kNever) {
   running_.reserve(config.max_num_seqs);
@@ -85,9 +87,11 @@ Refusal Scheduler::add(const Submission& submission) {
   const Refusal full = room_in_queue(prompt_len);
   if (full != Refusal::kNone) return refuse(full);
 
-  auto owned = std::make_unique<Request>();
-  Request& request = *owned;
+  Request& request = store_.take();
   request.id = submission.id;
+  // Room for a short answer; try_start() makes it for a long one.
+  const auto room = static_cast<size_t>(prompt_len + std::min(submission.max_tokens, kShort));
+  request.tokens.reserve(room);
   request.tokens.assign(submission.token_ids.begin(), submission.token_ids.end());
   request.known = request.prompt_len = static_cast<int32_t>(prompt_len);
   request.last_token = request.tokens.back();
@@ -108,11 +112,11 @@ Refusal Scheduler::add(const Submission& submission) {
                              ? config_.block_size
                              : std::numeric_limits<int32_t>::max();
   if (config_.enable_prefix_caching) {
-    request.hashes.reserve(request.known / config_.block_size);
+    request.hashes.reserve(blocks_for(static_cast<int32_t>(room)));
     request.extend_hashes(config_.block_size);
   }
 
-  requests_.emplace(submission.id, std::move(owned));
+  requests_.emplace(submission.id, &request);
   next_deadline_ = std::min(next_deadline_, request.deadline);
   policy_->enqueue(request);
   queue(request);
@@ -141,8 +145,7 @@ void Scheduler::end(Request& request, std::vector<int32_t>& ended_slots) {
   if (request.state == RequestState::kWaiting) {
     policy_->remove(request);
     leave_queue(request);
-    const int64_t id = request.id;
-    requests_.erase(id);
+    forget(request);
     return;
   }
   end_running(request);
@@ -184,8 +187,12 @@ void Scheduler::retire(Request& request, std::vector<int32_t>& ended_slots) {
   release_blocks(request);
   give_up_slot(request, ended_slots);
   policy_->ended(request);
-  const int64_t id = request.id;
-  requests_.erase(id);
+  forget(request);
+}
+
+void Scheduler::forget(Request& request) {
+  requests_.erase(request.id);
+  store_.give_back(request);
 }
 
 std::vector<BlockId> Scheduler::blocks_of(int64_t request_id) const {

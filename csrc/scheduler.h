@@ -14,6 +14,7 @@
 #include "policy.h"
 #include "prefix_index.h"
 #include "request.h"
+#include "request_pool.h"
 #include "scheduler_config.h"
 
 namespace pagemill {
@@ -121,14 +122,16 @@ class Scheduler {
   bool place_token(Plan& plan, PlainRows& rows, Request& request);  // false: see place()
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
   int32_t chunk(int32_t wanted, int32_t room) const;
-  size_t victim(size_t after) const;  // index in running_, or running_.size()
-  void preempt(Plan& plan, Request& request);
-  void back_to_queue(Request& request);
   void drop_drafts(Request& request, int32_t used);
   void emit(Plan& plan, Request& request, int32_t tokens, int32_t drafts, int32_t passes);
   int32_t budget(const Plan& plan) const {
     return config_.max_num_batched_tokens - plan.num_tokens;
   }
+
+  // scheduler_preempt.cc: giving way.
+  size_t victim(size_t after) const;  // index in running_, or running_.size()
+  void preempt(Plan& plan, Request& request);
+  void back_to_queue(Request& request);
 
   // scheduler_admission.cc: starting.
   void schedule_waiting(Plan& plan);
@@ -142,7 +145,9 @@ class Scheduler {
   }
   int32_t find_prefix(const Request& request);  // fills hits_
   BlockId take_block();
+  void take_blocks(int32_t count, std::vector<BlockId>& blocks);  // adds them to the end
   void append_block(Plan& plan, Request& request, BlockId block);
+  void append_blocks(Plan& plan, Request& request, std::span<const BlockId> blocks);
   void pop_block(Request& request);
   // Whether full blocks of verified, computed tokens wait to be offered to the index.
   bool has_full_blocks(const Request& request) const {
@@ -181,6 +186,7 @@ class Scheduler {
   void end_running(Request& request);
   void retire(Request& request, std::vector<int32_t>& ended_slots);  // forgets an ended request
   void set_prefilling(Request& request, bool prefilling);
+  void forget(Request& request);
   void queue(Request& request);
   void leave_queue(Request& request);
 
@@ -190,7 +196,8 @@ class Scheduler {
   BlockPool pool_;
   PrefixIndex index_;
   std::unique_ptr<Policy> policy_;
-  std::unordered_map<int64_t, std::unique_ptr<Request>> requests_;
+  RequestPool store_;
+  std::unordered_map<int64_t, Request*> requests_;
   std::vector<Request*> running_;  // by rank
   std::vector<int32_t> free_slots_;
   int64_t waiting_tokens_ = 0;
@@ -209,7 +216,7 @@ class Scheduler {
   std::vector<int64_t> pending_ended_ids_;
   std::vector<int32_t> pending_ended_reasons_;
 
-  std::vector<BlockId> hits_;       // scratch of find_prefix()
+  std::vector<BlockId> hits_;       // scratch of find_prefix() and try_start()
   std::vector<Request*> full_;      // scratch of plan(): running requests with blocks to register
   std::vector<Request*> retiring_;  // scratch of commit()
   std::vector<Request*> unsettled_;  // scratch of commit(): requests whose newest tokens fill up

@@ -45,8 +45,8 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
   request.hashes.reserve(blocks_for(request.limit));
   request.blocks.reserve(blocks_for(request.limit));
   for (const BlockId block : hits_) pool_.acquire(block);
-  for (const BlockId block : hits_) append_block(plan, request, block);
-  for (int32_t i = 0; i < num_new; ++i) append_block(plan, request, take_block());
+  take_blocks(num_new, hits_);
+  append_blocks(plan, request, hits_);
   request.registered = num_hits;
   request.computed = cached;
   set_prefilling(request, true);

@@ -1,5 +1,6 @@
 // Blocks of a request, and which of them the prefix index may show to others.
 #include <algorithm>
+#include <numeric>
 
 #include "scheduler.h"
 
@@ -40,6 +41,22 @@ BlockId Scheduler::take_block() {
   return block;
 }
 
+void Scheduler::take_blocks(int32_t count, std::vector<BlockId>& blocks) {
+  // In rounds, so that what the next one touches is on its way to the cache for all of them.
+  const size_t first = blocks.size();
+  for (int32_t i = 0; i < count; ++i) {
+    blocks.push_back(pool_.allocate());
+    index_.prefetch(blocks.back());
+  }
+  counters_.blocks_allocated += count;
+  for (size_t i = first; i < blocks.size(); ++i) index_.prefetch_erase(blocks[i]);
+  for (size_t i = first; i < blocks.size(); ++i) {
+    if (!index_.contains(blocks[i])) continue;
+    ++counters_.blocks_evicted;
+    index_.erase(blocks[i]);
+  }
+}
+
 void Scheduler::append_block(Plan& plan, Request& request, BlockId block) {
   plan.table_slots.push_back(request.slot);
   plan.table_indices.push_back(static_cast<int32_t>(request.blocks.size()));
@@ -47,6 +64,19 @@ void Scheduler::append_block(Plan& plan, Request& request, BlockId block) {
   request.blocks.push_back(block);
   request.capacity += config_.block_size;
   request.tail_base = block * config_.block_size;
+}
+
+void Scheduler::append_blocks(Plan& plan, Request& request, std::span<const BlockId> blocks) {
+  if (blocks.empty()) return;
+  const auto index = static_cast<int32_t>(request.blocks.size());
+  plan.table_slots.insert(plan.table_slots.end(), blocks.size(), request.slot);
+  plan.table_indices.resize(plan.table_indices.size() + blocks.size());
+  std::iota(plan.table_indices.end() - static_cast<std::ptrdiff_t>(blocks.size()),
+            plan.table_indices.end(), index);
+  plan.table_blocks.insert(plan.table_blocks.end(), blocks.begin(), blocks.end());
+  request.blocks.insert(request.blocks.end(), blocks.begin(), blocks.end());
+  request.capacity += static_cast<int32_t>(blocks.size()) * config_.block_size;
+  request.tail_base = blocks.back() * config_.block_size;
 }
 
 void Scheduler::pop_block(Request& request) {
@@ -68,12 +98,14 @@ void Scheduler::drop_block(BlockId block) {
 void Scheduler::register_full_blocks(Request& request, std::vector<BlockId>* log) {
   const int32_t verified = std::min(request.computed, request.known);
   const int32_t end = verified / config_.block_size;
-  constexpr int32_t kAhead = 4;
+  constexpr int32_t kAhead = 8;
+  const auto prefetch = [&](int32_t i) {
+    if (i < end) index_.prefetch_insert(request.blocks[i], request.hashes[i]);
+  };
+  for (int32_t i = 1; i < kAhead; ++i) prefetch(request.registered + i);
   while (request.registered < end) {
     const int32_t i = request.registered++;
-    if (i + kAhead < end) {
-      index_.prefetch_insert(request.blocks[i + kAhead], request.hashes[i + kAhead]);
-    }
+    prefetch(i + kAhead);
     const BlockId block = request.blocks[i];
     if (index_.contains(block)) continue;
     const int32_t* tokens = request.tokens.data() + static_cast<size_t>(i) * config_.block_size;

@@ -32,8 +32,8 @@ Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t keep, int32
   }
 
   parent.settle();
-  auto owned = std::make_unique<Request>(parent);
-  Request& child = *owned;
+  Request& child = store_.take();
+  child = parent;
   child.id = child_id;
   child.slot = -1;
   child.blocks.clear();
@@ -55,7 +55,7 @@ Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t keep, int32
     child.next_hash_at = (hashed + 1) * config_.block_size;
     child.extend_hashes(config_.block_size);
   }
-  requests_.emplace(child_id, std::move(owned));
+  requests_.emplace(child_id, &child);
   next_deadline_ = std::min(next_deadline_, child.deadline);
   policy_->enqueue(child);
   ++counters_.forks;
@@ -146,7 +146,7 @@ void Scheduler::expire_leases(Plan& plan, double now) {
   for (const auto& [id, request] : requests_) {
     if (request->state == RequestState::kEnded) continue;
     const auto lease = leases_.find(request->client);
-    if (lease != leases_.end() && now >= lease->second) left.push_back(request.get());
+    if (lease != leases_.end() && now >= lease->second) left.push_back(request);
   }
   end_all(plan, left, Finish::kLease);
   counters_.leases_expired +=

@@ -57,7 +57,7 @@ void Scheduler::expire_deadlines(Plan& plan, double now) {
   for (const auto& [id, request] : requests_) {
     if (request->state == RequestState::kEnded) continue;
     if (now >= request->deadline) {
-      expired.push_back(request.get());
+      expired.push_back(request);
     } else {
       next_deadline_ = std::min(next_deadline_, request->deadline);
     }
@@ -217,39 +217,6 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   emit(plan, request, tokens, drafts, passes);
   if (has_full_blocks(request)) full_.push_back(&request);
   return placed;
-}
-
-size_t Scheduler::victim(size_t after) const {
-  // The last in line that has got on since it started; else the last in line at all.
-  size_t last = running_.size();
-  for (size_t at = running_.size() - 1; at > after; --at) {
-    const Request* request = running_[at];
-    if (request == nullptr || request->in_flight > 0) continue;
-    if (request->known > request->known_at_start) return at;
-    if (last == running_.size()) last = at;
-  }
-  return last;
-}
-
-void Scheduler::preempt(Plan& plan, Request& request) {
-  ++counters_.preemptions;
-  request.was_preempted = true;
-  set_prefilling(request, false);
-  register_blocks(request, nullptr);
-  give_up_slot(request, plan.ended_slots);
-  back_to_queue(request);
-}
-
-void Scheduler::back_to_queue(Request& request) {
-  release_blocks(request);
-  request.computed = 0;
-  request.pending = 0;
-  drop_drafts(request, 0);
-  request.settle();
-  request.shared_tail = request.untold = request.stale_table = false;
-  ++request.epoch;
-  queue(request);
-  policy_->requeue(request);
 }
 
 void Scheduler::drop_drafts(Request& request, int32_t used) {
