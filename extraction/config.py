@@ -78,6 +78,7 @@ class Settings(BaseSettings):
     # The REST API.
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    require_api_key: bool = Field(default=False, description="Answer only to keys")
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"

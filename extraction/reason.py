@@ -53,6 +53,7 @@ class Reason(enum.StrEnum):
     RECORD_TRUNCATED = "record_truncated"
     RECORD_INVALID = "record_invalid"
     # Pipeline and doors.
+    API_KEY_INVALID = "api_key_invalid"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     BATCH_UNKNOWN = "batch_unknown"
     INPUT_INVALID = "input_invalid"
@@ -63,6 +64,7 @@ class Reason(enum.StrEnum):
     RECORD_EXPIRED = "record_expired"
     REQUEST_INVALID = "request_invalid"
     REQUEST_TOO_LARGE = "request_too_large"
+    SCOPE_MISSING = "scope_missing"
     INTERNAL_ERROR = "internal_error"
 
 

@@ -6,13 +6,16 @@ import contextlib
 import importlib.metadata
 from collections.abc import AsyncIterator
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Security
+from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from .. import logs
+from ..api_keys import ApiKeys
 from ..config import Settings, load_settings
 from . import problems, routes_batches, routes_extract, routes_health, routes_openai, routes_schemas
 from .access import AccessLog
+from .auth import Auth
 from .body_limits import BodyLimits
 from .disconnect import ClientGone
 from .services import Services
@@ -45,6 +48,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
+    dependencies = [Depends(problems.check_query)]
+    if chosen.require_api_key:
+        # For the OpenAPI document; the middleware has checked the key by then.
+        dependencies.append(Security(HTTPBearer(auto_error=False)))
     for router in (
         routes_schemas.verbs,
         routes_schemas.router,
@@ -53,10 +60,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes_openai.router,
         routes_health.router,
     ):
-        app.include_router(router, dependencies=[Depends(problems.check_query)])
+        app.include_router(router, dependencies=dependencies)
     problems.install(app)
     app.add_exception_handler(ClientGone, _nobody_listens)
     app.add_middleware(BodyLimits, limit_of=_BodyLimit(chosen))
+    if chosen.require_api_key:
+        keys = ApiKeys(services.ledger.redis, chosen.namespace)
+        app.add_middleware(Auth, keys=keys)
     app.add_middleware(AccessLog, metrics=services.metrics)
     return app
 

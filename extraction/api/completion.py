@@ -42,8 +42,8 @@ class Prompt:
     stops: list[str]
 
 
-async def prepare(services: Services, asked: ChatRequest) -> Prompt:
-    """Tokenise the conversation and compile its response format.
+async def prepare(services: Services, asked: ChatRequest, tenant: str = "") -> Prompt:
+    """Tokenise the conversation and compile its response format. Tenants share no prompt cache.
 
     Raises HttpRefused, SchemaRefused and EngineError before anything is generated.
     """
@@ -79,6 +79,8 @@ async def prepare(services: Services, asked: ChatRequest) -> Prompt:
         sampling=sampling,
         grammar=schema.grammar.hash if schema else None,
         tag=schema.hash if schema else "",
+        tenant=tenant,
+        salt=tenant,
     )
     return Prompt(request, schema, asked.stops)
 

@@ -30,6 +30,8 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 
 _STATUS: Mapping[Reason, int] = {
+    Reason.API_KEY_INVALID: 401,
+    Reason.SCOPE_MISSING: 403,
     Reason.BATCH_UNKNOWN: 404,
     Reason.SCHEMA_UNKNOWN: 404,
     Reason.BODY_ENCODING_INVALID: 400,

@@ -14,6 +14,7 @@ from ..finished import record_line
 from ..inputs import BadInput, ReadPage, line_limit, page_of_line, parse_line
 from ..ledger import BatchStatus
 from ..reason import Reason, Refused
+from .auth import batch_mark, may_read_batch, owned
 from .batch_intake import BatchIntake
 from .models import BatchAccepted, BatchProgress, BatchQuery, BatchRequest
 from .problems import parse_body, problem_of, refuse
@@ -48,7 +49,7 @@ async def submit_batch(
     same upload may be sent again after a failure: it continues the same batch.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    batch_id = _batch_id(idempotency_key)
+    batch_id = _batch_id(idempotency_key, batch_mark(request))
     pages: AsyncIterator[ReadPage | BadInput]
     if kind == "application/json":
         if request.query_params:
@@ -65,7 +66,7 @@ async def submit_batch(
             f"content type {kind[:60]!r}",
             advice=f"send application/json or {NDJSON_TYPES[0]}",
         )
-    chosen = options.extract_options(max_tokens=services.settings.max_tokens)
+    chosen = owned(request, options.extract_options(max_tokens=services.settings.max_tokens))
     intake = BatchIntake(services, batch_id, schema, chosen)
     try:
         async for page in pages:
@@ -79,12 +80,12 @@ async def submit_batch(
     return intake.answer()
 
 
-def _batch_id(idempotency_key: str | None) -> str:
+def _batch_id(idempotency_key: str | None, mark: str) -> str:
     if idempotency_key is None:
-        return uuid.uuid4().hex
+        return uuid.uuid4().hex + mark
     if not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
         refuse(Reason.REQUEST_INVALID, "Idempotency-Key: from 1 to 256 visible ASCII characters")
-    return "key-" + hashlib.sha256(idempotency_key.encode()).hexdigest()[:32]
+    return "key-" + hashlib.sha256(idempotency_key.encode()).hexdigest()[:32] + mark
 
 
 async def _listed(asked: BatchRequest, limit: int) -> AsyncIterator[ReadPage | BadInput]:
@@ -144,17 +145,24 @@ class _Lines:
 
 @router.get("/{batch_id}")
 def batch_progress(
-    batch_id: str, services: Annotated[Services, Depends(services_of)]
+    request: Request, batch_id: str, services: Annotated[Services, Depends(services_of)]
 ) -> BatchProgress:
     """How far a batch is."""
-    return _progress(_known(services, batch_id))
-
-
-def _known(services: Services, batch_id: str) -> BatchStatus:
+    _check_owner(request, batch_id)
     found = services.ledger.batch(batch_id)
     if found is None:
-        raise Refused(Reason.BATCH_UNKNOWN, f"no batch {batch_id[:130]!r}")
-    return found
+        raise _unknown(batch_id)
+    return _progress(found)
+
+
+def _check_owner(request: Request, batch_id: str) -> None:
+    # Another's batch is as unknown as one that isn't there.
+    if not may_read_batch(request, batch_id):
+        raise _unknown(batch_id)
+
+
+def _unknown(batch_id: str) -> Refused:
+    return Refused(Reason.BATCH_UNKNOWN, f"no batch {batch_id[:130]!r}")
 
 
 def _progress(status: BatchStatus) -> BatchProgress:
@@ -173,6 +181,7 @@ def _progress(status: BatchStatus) -> BatchProgress:
 
 @router.get("/{batch_id}/records", response_class=Response, responses={200: {"content": {}}})
 async def batch_records(
+    request: Request,
     batch_id: str,
     services: Annotated[Services, Depends(services_of)],
     cursor: Annotated[str, Query(max_length=256)] = "",
@@ -183,6 +192,7 @@ async def batch_records(
     The header `Pagemill-Cursor` continues from here, now or later; an empty body means that
     nothing more has finished so far.
     """
+    _check_owner(request, batch_id)
     records, following = await in_thread(services.ledger.records, batch_id, cursor, limit)
     headers: dict[str, Any] = {"Pagemill-Cursor": following}
     if records:

@@ -14,6 +14,7 @@ from ..answers import Answers, Prepared
 from ..inputs import BadInput, PageLine, page_of_line
 from ..reason import Reason
 from ..record import ExtractOptions, PageInput, Result
+from .auth import owned
 from .disconnect import until_gone
 from .models import ExtractQuery, ExtractRequest
 from .problems import parse_body, problem, refuse
@@ -59,7 +60,7 @@ async def extract(
             f"content type {kind[:60]!r}",
             advice=f"send application/json, or the page as {RAW_TYPES[0]}",
         )
-    chosen = options.extract_options(max_tokens=services.settings.max_tokens)
+    chosen = owned(request, options.extract_options(max_tokens=services.settings.max_tokens))
     result = await until_gone(request, run_one(services, page, schema, chosen))
     reason = result.error.reason if result.error is not None else ""
     services.metrics.extractions.labels(result.status, reason).inc()

@@ -14,6 +14,7 @@ from pagemill.engine.errors import EngineError
 from pagemill.engine.protocol import Usage
 from starlette.responses import Response, StreamingResponse
 
+from .auth import tenant_of
 from .completion import Piece, generate, prepare
 from .disconnect import until_gone
 from .openai_models import ChatRequest
@@ -44,7 +45,7 @@ async def chat_completions(
     services: Annotated[Services, Depends(services_of)],
 ) -> Response:
     """Complete a conversation, constrained to a JSON Schema if `response_format` names one."""
-    prompt = await until_gone(request, prepare(services, asked))
+    prompt = await until_gone(request, prepare(services, asked, tenant_of(request)))
     head = {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "created": int(time.time()),

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import typer
 import typer.core
 
-from . import console, dead, doctor, extract, model, processes, schema
+from . import console, dead, doctor, extract, key, model, processes, schema
 from .console import say
 from .exit_status import ExitStatus, classify
 
@@ -54,6 +54,7 @@ app.command("engine", context_settings=processes.PASS_THROUGH)(processes.engine)
 app.add_typer(schema.app, name="schema")
 app.add_typer(model.app, name="model")
 app.add_typer(dead.app, name="dead")
+app.add_typer(key.app, name="key")
 app.command("doctor")(doctor.doctor)
 
 # Typer carries its own copy of Click in newer versions, so the class is found by its place.

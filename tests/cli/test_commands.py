@@ -13,7 +13,17 @@ from .conftest import STOCK, Command, Services
 def test_help_names_every_command(pagemill: Command) -> None:
     done = pagemill("--help")
     assert done.status == 0
-    for name in ("extract", "serve", "worker", "engine", "schema", "model", "dead", "doctor"):
+    for name in (
+        "extract",
+        "serve",
+        "worker",
+        "engine",
+        "schema",
+        "model",
+        "dead",
+        "key",
+        "doctor",
+    ):
         assert name.encode() in done.out
 
 
@@ -159,3 +169,17 @@ class TestDoctor:
 
     def test_an_unknown_part_is_a_usage_error(self, pagemill: Command) -> None:
         assert pagemill("doctor", "--only", "weather").status == 2
+
+
+@pytest.mark.model
+def test_keys_are_made_listed_and_revoked(with_services: Command) -> None:
+    made = with_services("key", "create", "crawler", "--scope", "read", "--valid-days", "1")
+    assert made.status == 0, made.err
+    token = made.out.decode().strip()
+    key_id = token.split("_")[1]
+    [row] = [row for row in with_services("key", "list").lines if row["id"] == key_id]
+    assert (row["tenant"], row["scopes"]) == ("crawler", ["read"])
+    assert row["expires_s"] > row["created_s"]
+    assert with_services("key", "revoke", key_id).status == 0
+    assert with_services("key", "revoke", key_id).status == 2
+    assert with_services("key", "create", "crawler", "--scope", "root").status == 2
