@@ -130,7 +130,9 @@ def wait_progress(journal: Journal, total: int, timeout_s: float) -> bool:
     return False
 
 
-def run(pages: int, kills: int, seed: int, concurrency: int, lease_s: float) -> dict[str, object]:
+def run(
+    pages: int, kills: int, seed: int, concurrency: int, lease_s: float, patience_s: float
+) -> dict[str, object]:
     chance = random.Random(seed)
     started = time.monotonic()
     done_kills = kills_with_leases = 0
@@ -151,7 +153,7 @@ def run(pages: int, kills: int, seed: int, concurrency: int, lease_s: float) -> 
         worker = WorkerProcess(settings, concurrency=concurrency)
         stack.callback(worker.close)
         worker.start()
-        while done_kills < kills and wait_progress(journal, pages, 120):
+        while done_kills < kills and wait_progress(journal, pages, patience_s):
             zombie.claim()
             time.sleep(chance.uniform(0.05, 0.4))
             worker.kill()
@@ -160,7 +162,7 @@ def run(pages: int, kills: int, seed: int, concurrency: int, lease_s: float) -> 
             zombie.commit()
             say(f"kill {done_kills}: {journal.read()} pages finished")
             worker.start()
-        while wait_progress(journal, pages, 120):
+        while wait_progress(journal, pages, patience_s):
             zombie.commit()
             time.sleep(0.2)
         journal.check()
@@ -190,9 +192,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--lease-s", type=float, default=2.0)
+    parser.add_argument("--patience-s", type=float, default=120.0, help="without progress")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     given = parser.parse_args()
-    report = run(given.pages, given.kills, given.seed, given.concurrency, given.lease_s)
+    report = run(
+        given.pages,
+        given.kills,
+        given.seed,
+        given.concurrency,
+        given.lease_s,
+        given.patience_s,
+    )
     if given.json:
         print(json.dumps(report))
     else:

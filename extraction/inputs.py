@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import base64
 import codecs
+import errno
 import glob
 import os
 import re
+import select
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ BodyEncoding = Literal["base64", "utf-8"]
 NDJSON_SUFFIXES = (".ndjson", ".jsonl")
 MAX_ID_CHARS = 512
 MAX_FIELD_CHARS = 8192
+_WRITER_WAIT_S = 5.0
 # What msgspec raises for bytes from outside: the second when they nest too deeply.
 UNDECODABLE = (msgspec.MsgspecError, RecursionError)
 
@@ -240,13 +244,29 @@ def _read_all(
             yield from _read_stdin(stdin, max_page_bytes)
             continue
         try:
-            with open(file, "rb") as stream:
+            with _open(file) as stream:
                 if file.endswith(NDJSON_SUFFIXES):
                     yield from read_ndjson(stream, source=file, max_page_bytes=max_page_bytes)
                 else:
                     yield _one_page(file, stream.read(max_page_bytes + 1), max_page_bytes)
         except OSError as error:
             yield BadInput(file, None, Reason.INPUT_INVALID, error.strerror or str(error))
+
+
+def _open(file: str) -> BinaryIO:
+    """Open a file; OSError for a pipe to which nobody writes, where `open` would wait for ever."""
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISFIFO(mode) and not select.select([handle], [], [], _WRITER_WAIT_S)[0]:
+            raise OSError(errno.EPIPE, "a pipe to which nobody writes")
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "neither a file nor a pipe")
+        os.set_blocking(handle, True)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def _one_page(name: str, body: bytes, max_page_bytes: int) -> ReadPage | BadInput:

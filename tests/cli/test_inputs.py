@@ -6,9 +6,12 @@ import base64
 import io
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from pagemill.extraction import inputs
 from pagemill.extraction.inputs import BadInput, ReadPage, line_limit, parse_line, read_pages
 from pagemill.extraction.reason import Reason, Refused
 
@@ -140,6 +143,37 @@ def test_a_pipe_in_a_folder_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_bytes(b"<p>a")
     os.mkfifo(tmp_path / "b.html")
     assert [page.id for page in pages(str(tmp_path))] == [str(tmp_path / "a.html")]
+
+
+def test_a_pipe_to_which_nobody_writes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "_WRITER_WAIT_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    [bad] = pages(str(tmp_path / "pipe"))
+    assert isinstance(bad, BadInput)
+    assert (bad.reason, bad.message) == (Reason.INPUT_INVALID, "a pipe to which nobody writes")
+    [device] = pages("/dev/zero")
+    assert isinstance(device, BadInput)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    """As a shell gives it for `<(zcat pages.gz)`."""
+    os.mkfifo(tmp_path / "pipe")
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("wb") as pipe:
+            for text in (b"<p>one", b"<p>two"):
+                pipe.write(text)
+                pipe.flush()
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    [page] = pages(str(tmp_path / "pipe"))
+    writer.join()
+    assert isinstance(page, ReadPage)
+    assert page.page.body == b"<p>one<p>two"
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:

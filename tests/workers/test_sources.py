@@ -148,3 +148,14 @@ def test_damaged_bodies_and_field_maps_are_refused() -> None:
     assert FieldMap.parse("html=a|b url=link").html == ("a", "b")
     with pytest.raises(Refused, match="field map"):
         FieldMap.parse("nonsense=1")
+
+
+def test_what_a_body_is_wrapped_in_may_be_named() -> None:
+    inner = gzip.compress(b"<p>x</p>")
+    assert decode_body(base64.b64encode(inner), LIMIT, "base64+gzip") == b"<p>x</p>"
+    assert decode_body(base64.b64encode(inner), LIMIT, "base64") == b"<p>x</p>"
+    assert decode_body(b"<p>x</p>", LIMIT, "utf-8") == b"<p>x</p>"
+    for data, encoding in ((b"%", "base64"), (b"x", "rot13")):
+        with pytest.raises(Refused) as refused:
+            decode_body(data, LIMIT, encoding)
+        assert refused.value.reason == Reason.BODY_ENCODING_INVALID

@@ -8,6 +8,7 @@ from .files import FileSource
 from .pump import PumpReport, Source, SourcedPage, pump
 from .redis_hash import RedisHashSource
 from .redis_list import FieldMap, RedisListSource
+from .warc import WarcSource
 
 __all__ = [
     "FieldMap",
@@ -17,6 +18,7 @@ __all__ = [
     "RedisListSource",
     "Source",
     "SourcedPage",
+    "WarcSource",
     "decode_body",
     "pump",
 ]

@@ -1,4 +1,4 @@
-"""`python -m pagemill.workers.sources list|hashes|files ...`: pump pages into the ledger."""
+"""`python -m pagemill.workers.sources list|hashes|files|warc ...`: pump pages into the ledger."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from .files import FileSource
 from .pump import Source, pump
 from .redis_hash import RedisHashSource
 from .redis_list import FieldMap, RedisListSource
+from .warc import WarcSource
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Pump until the source ends or a signal comes, and print a report; status 1 if refused."""
     parser = argparse.ArgumentParser(prog="python -m pagemill.workers.sources")
-    parser.add_argument("kind", choices=("list", "hashes", "files"))
+    parser.add_argument("kind", choices=("list", "hashes", "files", "warc"))
     parser.add_argument("source", nargs="+", help="list key, key pattern, or paths")
     parser.add_argument("--schema", required=True, help="registered name, or name@version")
     parser.add_argument("--batch", help="batch id under which progress and records are found")
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         elif given.kind == "hashes":
             source = RedisHashSource(redis, given.source[0], max_page_bytes=settings.max_page_bytes)
+        elif given.kind == "warc":
+            source = WarcSource(given.source, max_page_bytes=settings.max_page_bytes)
         else:
             source = FileSource(given.source, max_page_bytes=settings.max_page_bytes)
         report = pump(

@@ -18,7 +18,8 @@ from .pump import SourcedPage
 class RedisHashSource:
     """One pass over the hashes whose keys match a pattern; they stay where they are.
 
-    The key is the page's id. Bodies may be compressed (gzip, zlib, zstd).
+    The key is the page's id. Bodies may be compressed (gzip, zlib, zstd; brotli or base64
+    where the field `body_encoding` says so).
     """
 
     def __init__(self, redis: Redis, pattern: str, *, max_page_bytes: int) -> None:
@@ -41,15 +42,15 @@ class RedisHashSource:
                 why = f"{field} has over {self._max_page_bytes} bytes"
                 return BadInput(name, None, Reason.PAGE_TOO_LARGE, why)
         values = self._redis.hmget(
-            cast(str, key), ["url", "body", "html", "content_type", "encoding"]
+            cast(str, key), ["url", "body", "html", "content_type", "encoding", "body_encoding"]
         )
-        url, body, html, content_type, encoding = cast("list[bytes | None]", values)
+        url, body, html, content_type, encoding, wrapping = cast("list[bytes | None]", values)
         page_url = _text(url)
         content = body if body is not None else html
         if content is None:
             return BadInput(name, page_url, Reason.BODY_MISSING, "a hash without body or html")
         try:
-            plain = decode_body(content, self._max_page_bytes)
+            plain = decode_body(content, self._max_page_bytes, _text(wrapping) or "")
         except Refused as refused:
             return BadInput(name, page_url, refused.reason, str(refused))
         return PageInput(

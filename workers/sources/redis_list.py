@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -48,7 +47,8 @@ class RedisListSource:
 
     One consumer per list: at its start it takes up what an earlier one left there. Text bodies
     are text; a body that is base64 of something compressed or of bytes is undone when the item's
-    `body_encoding` says so. Header names count in any case, Scrapy's lists of values too.
+    `body_encoding` says so ("base64", "base64+br"). Header names count in any case, Scrapy's lists
+    of values too.
     """
 
     def __init__(
@@ -116,9 +116,13 @@ class RedisListSource:
             html = self._find(fields, self._fields.html)
             if not isinstance(html, str):
                 raise Refused(Reason.BODY_MISSING, f"none of {'|'.join(self._fields.html)}")
-            if fields.get("body_encoding") == "base64":
-                raw = base64.b64decode(html, validate=True)
-                body, encoding = decode_body(raw, self._max_page_bytes), None
+            wrapping = fields.get("body_encoding")
+            if isinstance(wrapping, str) and wrapping not in ("", "text", "utf-8"):
+                # Anything but text travels in JSON as base64.
+                if "base64" not in wrapping:
+                    wrapping = f"base64+{wrapping}"
+                raw = html.encode("ascii", "replace")
+                body, encoding = decode_body(raw, self._max_page_bytes, wrapping), None
             else:
                 body, encoding = html.encode("utf-8", "replace"), "utf-8"
         except Refused as refused:
