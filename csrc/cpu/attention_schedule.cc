@@ -6,8 +6,10 @@
 namespace pagemill {
 namespace {
 
-// Tokens that go over a range of positions together.
-constexpr int32_t kMaxTokens = 32;
+// Tokens that go over a range of positions together: the more, the less often K and V are widened.
+constexpr int32_t kMaxTokens = 128;
+// Up to this many tokens a row is short: it may share a prefix, or be cut by positions.
+constexpr int32_t kShortRow = 32;
 // Positions from which a common prefix is worth a task of its own.
 constexpr int32_t kLeastPrefix = 64;
 // A row isn't cut into shorter ranges than this.
@@ -16,9 +18,20 @@ constexpr int32_t kLeastRange = 256;
 struct Row {
   int32_t index, first_token, num_tokens, context;
   int32_t own_start = 0;  // what stands before is read with a group
-  bool is_short() const { return num_tokens > 0 && num_tokens <= kMaxTokens; }
+  bool is_short() const { return num_tokens > 0 && num_tokens <= kShortRow; }
   int32_t position(int32_t token) const { return context - num_tokens + token - first_token; }
 };
+
+// Tokens of a task of the long rows: fewer where there would be too few tasks for the threads.
+int32_t tokens_per_task(const std::vector<Row>& rows, int32_t num_kv_heads, int32_t num_threads) {
+  int64_t total = 0;
+  for (const Row& row : rows) total += row.is_short() ? 0 : row.num_tokens;
+  int32_t tokens = kMaxTokens;
+  while (tokens > kShortRow && total * num_kv_heads < int64_t{4} * num_threads * tokens) {
+    tokens /= 2;
+  }
+  return tokens;
+}
 
 }  // namespace
 
@@ -83,9 +96,10 @@ AttentionSchedule::AttentionSchedule(const BatchLayout& layout, int32_t block_si
   const auto share = static_cast<int32_t>(
       std::max<int64_t>(kLeastRange, total / (4 * num_threads) / num_kv_heads));
   const int32_t range = (share + block_size - 1) / block_size * block_size;
+  const int32_t most = tokens_per_task(rows, num_kv_heads, num_threads);
   for (const Row& row : rows) {
-    for (int32_t first = 0; first < row.num_tokens; first += kMaxTokens) {
-      const int32_t count = std::min(kMaxTokens, row.num_tokens - first);
+    for (int32_t first = 0; first < row.num_tokens; first += most) {
+      const int32_t count = std::min(most, row.num_tokens - first);
       Span span{layout.table(row.index), 0, 0, {}};
       for (int32_t i = 0; i < count; ++i) {
         const int32_t token = row.first_token + first + i;

@@ -4,51 +4,34 @@
 #include <cmath>
 #include <limits>
 
+#include "cpu/aligned_buffer.h"
 #include "cpu/instruction_set.h"
 #include "cpu/packed_matrix.h"
-#include "cpu/quantized_tile.h"
+#include "cpu/quantized_range.h"
 #include "cpu/thread_pool.h"
 
 namespace pagemill {
 namespace {
 
-// Positions of K and V that are worked on at once: enough that the softmax's bookkeeping counts for
-// little, few enough that K and then V, widened to 16 bits, stay in the nearest caches.
-constexpr int32_t kTilePositions = 128;
-constexpr int32_t kUnit = KvCache::kUnit;
-constexpr float kLimit = 32767.0f;  // of rounded queries and weights
-// Sums of a tile are exact: 32767 * 127 * 64 < 2^31, and so are scores up to head_dim 512.
-static_assert(int64_t{32767} * 127 * kTilePositions < int64_t{1} << 31);
-
-const QuantizedTileKernels& tile_kernels() {
-  if (instruction_set() >= InstructionSet::kAvx2) return *avx2_quantized_kernels();
-  return *portable_quantized_kernels();
-}
+constexpr float kLimit = 32767.0f;  // of rounded queries
+// Queries from which tiles are faster than products of vectors.
+constexpr int32_t kLeastForTiles = 16;
 
 // A thread's memory, kept from task to task.
 struct Scratch {
-  std::vector<int16_t> queries, keys, values;
-  std::vector<float> results, query_scales, maxima, sums;
+  AlignedBuffer<int16_t> queries;
+  AlignedBuffer<float> results, query_scales, maxima, sums;
+  AlignedBuffer<int32_t> last_positions;
 
   void reserve(int32_t num_queries, int32_t head_dim) {
-    const auto grow = [](auto& buffer, int64_t size) {
-      if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
-    };
-    grow(queries, int64_t{num_queries} * head_dim);
-    grow(results, int64_t{num_queries} * head_dim);
-    grow(keys, int64_t{kTilePositions} * head_dim);
-    grow(values, int64_t{kTilePositions} * head_dim);
-    grow(query_scales, num_queries);
-    grow(maxima, num_queries);
-    grow(sums, num_queries);
+    const int64_t padded = (int64_t{num_queries} + 31) / 32 * 32;
+    queries.reserve(padded * head_dim);
+    results.reserve(padded * head_dim);
+    query_scales.reserve(padded);
+    maxima.reserve(padded);
+    sums.reserve(padded);
+    last_positions.reserve(padded);
   }
-};
-
-// A tile's scales: of keys, and the factors that weights get before they are rounded.
-struct TileScales {
-  alignas(32) float keys[kTilePositions];
-  alignas(32) float factors[kTilePositions];
-  float weight;  // what a rounded weight times a value has to be multiplied by
 };
 
 // One layer's attention.
@@ -75,14 +58,23 @@ class Runner {
     const int32_t num_queries = task.num_members * group_;
     scratch.reserve(num_queries, head_dim_);
     load_queries(task, scratch);
-    TileScales scales;
-    for (int32_t start = task.start; start < task.end; start += kTilePositions) {
-      const int32_t count = std::min(kTilePositions, task.end - start);
-      load_tile(task, start, count, scratch, scales);
-      for (int32_t first = 0; first < num_queries; first += kTileRows) {
-        attend(task, start, count, first, std::min(kTileRows, num_queries - first), scratch,
-               scales);
-      }
+    const QuantizedRange range{args_.cache,
+                               args_.layer,
+                               task.kv_head,
+                               task.table,
+                               task.start,
+                               task.end,
+                               num_queries,
+                               scratch.queries.data(),
+                               scratch.query_scales.data(),
+                               scratch.last_positions.data(),
+                               scratch.results.data(),
+                               scratch.maxima.data(),
+                               scratch.sums.data()};
+    if (instruction_set() == InstructionSet::kAmx && num_queries >= kLeastForTiles) {
+      attend_in_tiles(range);
+    } else {
+      attend_on_integers(range);
     }
     store(task, scratch);
   }
@@ -127,98 +119,14 @@ class Runner {
   }
 
   void load_queries(const Task& task, Scratch& scratch) const {
-    const int32_t num_queries = task.num_members * group_;
     for (int32_t i = 0; i < task.num_members; ++i) {
-      const int64_t head = int64_t{member(task, i * group_).token} * args_.num_heads +
-                           int64_t{task.kv_head} * group_;
+      const Member& one = member(task, i * group_);
+      const int64_t head = int64_t{one.token} * args_.num_heads + int64_t{task.kv_head} * group_;
+      const int64_t first = int64_t{i} * group_;
       std::copy_n(args_.queries.values.data() + head * head_dim_, int64_t{group_} * head_dim_,
-                  scratch.queries.data() + int64_t{i} * group_ * head_dim_);
-      std::copy_n(args_.queries.scales.data() + head, group_,
-                  scratch.query_scales.data() + int64_t{i} * group_);
-    }
-    std::fill_n(scratch.results.data(), int64_t{num_queries} * head_dim_, 0.0f);
-    std::fill_n(scratch.maxima.data(), num_queries, -std::numeric_limits<float>::infinity());
-    std::fill_n(scratch.sums.data(), num_queries, 0.0f);
-  }
-
-  // Widens the tile's K and V to 16 bits, and asks for the next tile's: the system's own prefetching
-  // doesn't know the block table.
-  void load_tile(const Task& task, int32_t start, int32_t count, Scratch& scratch,
-                 TileScales& scales) const {
-    const MatrixTileKernels& kernels = matrix_kernels();
-    const int32_t block_size = args_.cache.block_size();
-    const int64_t unit_elements = int64_t{kUnit} * head_dim_;
-    float largest = 0.0f;
-    for (int32_t first = 0; first < count; first += kUnit) {
-      const int32_t position = start + first, offset = position % block_size;
-      const auto head =
-          args_.cache.head(args_.layer, task.table[position / block_size], task.kv_head);
-      const int64_t place = int64_t{offset} * head_dim_;
-      kernels.widen_int8(head.keys + place, unit_elements / 32, nullptr,
-                         scratch.keys.data() + int64_t{first} * head_dim_);
-      kernels.widen_int8(head.values + place, unit_elements / 32, nullptr,
-                         scratch.values.data() + int64_t{first} * head_dim_);
-      std::copy_n(head.scales + offset, kUnit, scales.keys + first);
-      std::copy_n(head.scales + block_size + offset, kUnit, scales.factors + first);
-      const int32_t ahead = position + kTilePositions;
-      if (ahead < task.end) {
-        const auto next =
-            args_.cache.head(args_.layer, task.table[ahead / block_size], task.kv_head);
-        const int64_t there = int64_t{ahead % block_size} * head_dim_;
-        for (int64_t i = 0; i < unit_elements; i += 64) {
-          __builtin_prefetch(next.keys + there + i);
-          __builtin_prefetch(next.values + there + i);
-        }
-      }
-    }
-    for (int32_t j = 0; j < count; ++j) largest = std::max(largest, scales.factors[j]);
-    const float inverse = largest > 0.0f ? kLimit / largest : 0.0f;
-    for (int32_t j = 0; j < kTilePositions; ++j) {
-      scales.factors[j] = j < count ? scales.factors[j] * inverse : 0.0f;
-    }
-    scales.weight = largest / kLimit;
-  }
-
-  void attend(const Task& task, int32_t start, int32_t count, int32_t first, int32_t num_queries,
-              Scratch& scratch, const TileScales& scales) const {
-    int32_t visible[kTileRows];
-    int32_t most = 0;
-    for (int32_t i = 0; i < num_queries; ++i) {
-      const int32_t position = member(task, first + i).position;
-      visible[i] = std::clamp(position + 1 - start, 0, count);
-      most = std::max(most, visible[i]);
-    }
-    if (most == 0) return;
-    const int32_t padded = (most + kUnit - 1) / kUnit * kUnit;
-    const MatrixTileKernels& kernels = matrix_kernels();
-    const QuantizedTileKernels& tile = tile_kernels();
-    alignas(32) int32_t exact[kTileRows * kPanelColumns];
-    alignas(32) float scores[kTileRows * kTilePositions];
-    alignas(32) int16_t weights[kTileRows * kTilePositions];
-    float factors[kTileRows];
-    for (int32_t j = 0; j < padded; j += kUnit) {
-      kernels.int16(scratch.queries.data() + int64_t{first} * head_dim_, head_dim_,
-                    scratch.keys.data() + int64_t{j} * head_dim_, 2 * kUnit, head_dim_ / 2,
-                    num_queries, exact);
-      kernels.scale_sums(exact, scales.keys + j, nullptr, num_queries, false, scores + j,
-                         kTilePositions);
-    }
-    for (int32_t i = 0; i < num_queries; ++i) {
-      int16_t* target = weights + i * kTilePositions;
-      if (visible[i] == 0) {
-        std::fill_n(target, padded, int16_t{0});
-        factors[i] = 1.0f;
-        continue;
-      }
-      factors[i] = tile.softmax(scores + i * kTilePositions, scratch.query_scales[first + i],
-                                visible[i], padded, scales.factors, &scratch.maxima[first + i],
-                                &scratch.sums[first + i], target);
-    }
-    for (int32_t d = 0; d < head_dim_; d += kPanelColumns) {
-      kernels.int16(weights, kTilePositions, scratch.values.data() + int64_t{2} * d,
-                    int64_t{2} * head_dim_, padded / 2, num_queries, exact);
-      tile.accumulate(exact, num_queries, factors, scales.weight,
-                      scratch.results.data() + int64_t{first} * head_dim_ + d, head_dim_);
+                  scratch.queries.data() + first * head_dim_);
+      std::copy_n(args_.queries.scales.data() + head, group_, scratch.query_scales.data() + first);
+      std::fill_n(scratch.last_positions.data() + first, group_, one.position);
     }
   }
 
@@ -236,7 +144,7 @@ class Runner {
       }
       float* target = out(one.token, task.kv_head);
       for (int32_t g = 0; g < group_; ++g) {
-        const float inverse = 1.0f / scratch.sums[first + g];
+        const float inverse = 1.0f / scratch.sums.data()[first + g];
         for (int32_t d = 0; d < head_dim_; ++d) *target++ = *source++ * inverse;
       }
     }

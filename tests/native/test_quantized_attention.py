@@ -26,7 +26,7 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def rounded(heads: F32) -> F32:
     """To 8 bits, one scale for the last dimension, in the cache's own order of operations."""
-    largest = np.abs(heads).max(axis=-1, keepdims=True)
+    largest = np.maximum(np.abs(heads).max(axis=-1, keepdims=True), np.float32(1e-30))
     whole = np.rint(heads * (np.float32(127) / largest))
     return np.asarray(whole * (largest / np.float32(127)), dtype=np.float32)
 
@@ -58,10 +58,15 @@ def run(batch: Batch, cache: _core.KvCache, *, share: bool = True, layer: int = 
     )
 
 
+def tolerance() -> float:
+    """Queries and weights are rounded to 16 bits; in tiles these are bfloat16's, eight of them for
+    the magnitude. Rounding K and V to 8 bits costs several times as much."""
+    return 2e-2 if _core.instruction_set() == "amx" else 2e-3
+
+
 def assert_right(batch: Batch, share: bool = True) -> int:
     read = run(batch, cache_of(batch), share=share)
-    # Queries and weights are rounded to 16 bits.
-    np.testing.assert_allclose(batch.out, batch.expected(), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(batch.out, batch.expected(), rtol=tolerance(), atol=tolerance())
     return read
 
 
@@ -107,7 +112,11 @@ def test_sharing_changes_nothing_beyond_rounding() -> None:
         batch = sharing([(1, 333), (2, 390), (1, 700)], 20)
         run(batch, cache_of(batch), share=share)
         outputs.append(batch.out)
-    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=tolerance() / 2, atol=tolerance() / 2)
+
+
+def test_many_drafts_behind_a_prefix() -> None:
+    assert_right(sharing([(4, 400 + 7 * i) for i in range(40)], 20))
 
 
 def test_a_long_row_is_cut_and_merged() -> None:
@@ -132,8 +141,75 @@ def test_instruction_sets_agree() -> None:
         batch = Batch([(20, 90), (1, 350)])
         run(batch, cache_of(batch))
         outputs.append(batch.out)
-    for other in outputs[1:]:
-        np.testing.assert_allclose(other, outputs[0], rtol=1e-3, atol=1e-3)
+    for name, other in zip(_core.instruction_sets(), outputs, strict=True):
+        allowed = 1e-2 if name == "amx" else 1e-3
+        np.testing.assert_allclose(other, outputs[0], rtol=allowed, atol=allowed)
+
+
+@pytest.mark.parametrize("rows", [[(64, 4000)], [(300, 3800), (2, 4000)]], ids=str)
+def test_long_contexts(rows: list[tuple[int, int]]) -> None:
+    assert_right(Batch(rows, num_kv_heads=1, head_dim=64))
+
+
+def test_queries_and_weights_lose_less_than_keys_and_values() -> None:
+    for rows in ([(90, 10)], [(70, 900)], [(1, 900)]):
+        batch = Batch(rows)
+        before = batch.expected()
+        run(batch, cache_of(batch))
+        after = batch.expected()
+        errors = [np.sqrt(np.mean(np.square(x - after))) for x in (batch.out, before)]
+        assert errors[0] < 0.5 * errors[1]
+
+
+# Few queries, and so many that they go in tiles; not a multiple of either.
+COUNTS = pytest.mark.parametrize("tokens", [1, 45])
+
+
+@COUNTS
+def test_zeros(tokens: int) -> None:
+    for name in ("query", "keys", "values"):
+        batch = Batch([(tokens, 150)])
+        getattr(batch, name)[...] = 0
+        cache = cache_of(batch)
+        run(batch, cache)
+        if name == "values":
+            assert (batch.out == 0).all()
+        else:  # all positions count alike
+            np.testing.assert_allclose(batch.out, batch.expected(), rtol=5e-3, atol=1e-3)
+
+
+@COUNTS
+def test_equal_scores_give_the_mean(tokens: int) -> None:
+    batch = Batch([(tokens, 700)])
+    batch.keys[...] = batch.keys[0, 0]
+    assert_right(batch)
+
+
+@COUNTS
+def test_large_scores_choose_one_value(tokens: int) -> None:
+    """Of two positions in turn, thousands apart in their scores, one is seen."""
+    batch = Batch([(tokens, 300)])
+    batch.query[...] = np.abs(batch.query) + 1
+    sign = np.where(np.arange(16) % 5 == 3, 1, -1)
+    batch.keys[...] = np.abs(batch.keys) * 100 * sign[None, :, None, None]
+    batch.values[...] = sign[None, :, None, None]
+    run(batch, cache_of(batch))
+    assert np.isfinite(batch.out).all()
+    np.testing.assert_allclose(batch.out, 1, rtol=5e-3)
+
+
+@COUNTS
+@pytest.mark.parametrize("rise", [0.01, 1.0, 40.0, -40.0, 1000.0])
+def test_scores_that_rise_or_fall_along_the_context(tokens: int, rise: float) -> None:
+    """The greatest score of all changes from tile to tile, or stands in the first."""
+    batch = Batch([(tokens, 500)], num_kv_heads=1, group=3, head_dim=32)
+    table = batch.block_tables[batch.slots[0]]
+    places = np.arange(len(table) * 16).reshape(-1, 16)
+    batch.query[...] = 1
+    # Powers of two, so that scores are as exact in tiles.
+    batch.scale = 1 / 32
+    batch.keys[table] = rise * places[:, :, None, None]
+    assert_right(batch)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -172,7 +248,7 @@ def test_layers_and_copied_blocks() -> None:
     batch.block_tables[batch.slots[0], 1] = spare[0]
     batch.keys[spare[0]], batch.values[spare[0]] = batch.keys[used[1]], batch.values[used[1]]
     run(batch, cache, layer=1)
-    np.testing.assert_allclose(batch.out, batch.expected(), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(batch.out, batch.expected(), rtol=tolerance(), atol=tolerance())
 
 
 def test_caches_that_cannot_be_are_refused() -> None:
