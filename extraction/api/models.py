@@ -73,10 +73,13 @@ class ExtractRequest(PageFields):
         alias="schema", description="name, name@version, or a JSON Schema"
     )
     options: Options = Field(default_factory=Options)
+    stream: bool = Field(default=False, description="Answer with server-sent events")
 
 
 class ExtractQuery(Options):
     """The same in the query, for a raw body."""
+
+    stream: bool = False
 
     schema_: SchemaRef | None = Field(default=None, alias="schema")
     url: str | None = Field(default=None, max_length=8192)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pagemill.engine.protocol import Output
+from fastapi.responses import StreamingResponse
 
-from ..answers import Answers, Prepared
 from ..inputs import BadInput, PageLine, page_of_line
 from ..reason import Reason
-from ..record import ExtractOptions, PageInput, Result
+from ..record import PageInput, Result
 from .auth import owned
 from .disconnect import until_gone
-from .models import ExtractQuery, ExtractRequest
+from .extraction import (
+    EVENTS_TYPE,
+    Delta,
+    count,
+    events,
+    first_of,
+    generate,
+    last_of,
+    only,
+    prepare,
+)
+from .models import ExtractQuery, ExtractRequest, Options
 from .problems import parse_body, problem, refuse
-from .services import Services, in_thread, services_of
+from .services import Services, services_of
 
 router = APIRouter(prefix="/v1", tags=["extraction"])
 
@@ -41,34 +50,53 @@ async def extract(
     query: Annotated[ExtractQuery, Query()],
     services: Annotated[Services, Depends(services_of)],
 ) -> Response:
-    """Extract one page now. The body is JSON, or the page itself with the rest in the query."""
+    """Extract one page now. The body is JSON, or the page itself with the rest in the query.
+
+    With `stream` the answer is server-sent events: `delta` as the record grows, then `result`.
+    """
+    asked = await _read(request, query, services)
+    options = asked.options.extract_options(max_tokens=services.settings.max_tokens)
+    work = prepare(services, asked.page, asked.schema, owned(request, options))
+    prepared = await until_gone(request, work)
+    pieces = only(prepared) if isinstance(prepared, Result) else generate(services, prepared)
+    # The first piece is awaited here: a failure before any text has its HTTP status.
+    first = await until_gone(request, first_of(pieces) if asked.stream else last_of(pieces))
+    if asked.stream and (isinstance(first, Delta) or first.error is None):
+        return StreamingResponse(events(services, first, pieces), media_type=EVENTS_TYPE)
+    result = cast("Result", first)
+    count(services, result)
+    if result.error is not None:
+        return problem(result.error.reason, result.error.message, id=result.id, url=result.url)
+    return Response(result.to_json_line(), media_type="application/json")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    page: PageInput
+    schema: str | dict[str, Any]
+    options: Options
+    stream: bool
+
+
+async def _read(request: Request, query: ExtractQuery, services: Services) -> _Asked:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     limit = services.settings.max_page_bytes
     if kind == "application/json":
         if request.query_params:
             refuse(Reason.REQUEST_INVALID, "with a JSON body the query has to be empty")
         asked = parse_body(ExtractRequest, await request.body())
-        page, schema, options = _page_of(asked, limit), asked.schema_, asked.options
-    elif kind in RAW_TYPES:
-        page, options = await _raw_page(request, query, limit), query
+        return _Asked(_page_of(asked, limit), asked.schema_, asked.options, asked.stream)
+    if kind in RAW_TYPES:
+        page = await _raw_page(request, query, limit)
         schema = query.schema_ or refuse(
             Reason.REQUEST_INVALID, "no schema given", advice="add ?schema=NAME to the URL"
         )
-    else:
-        refuse(
-            Reason.UNSUPPORTED_CONTENT_TYPE,
-            f"content type {kind[:60]!r}",
-            advice=f"send application/json, or the page as {RAW_TYPES[0]}",
-        )
-    chosen = owned(request, options.extract_options(max_tokens=services.settings.max_tokens))
-    result = await until_gone(request, run_one(services, page, schema, chosen))
-    reason = result.error.reason if result.error is not None else ""
-    services.metrics.extractions.labels(result.status, reason).inc()
-    if result.error is not None:
-        return problem(
-            result.error.reason, result.error.message, id=result.id, url=result.url, status=None
-        )
-    return Response(result.to_json_line(), media_type="application/json")
+        return _Asked(page, schema, query, query.stream)
+    refuse(
+        Reason.UNSUPPORTED_CONTENT_TYPE,
+        f"content type {kind[:60]!r}",
+        advice=f"send application/json, or the page as {RAW_TYPES[0]}",
+    )
 
 
 def _page_of(asked: ExtractRequest, limit: int) -> PageInput:
@@ -104,25 +132,3 @@ async def _raw_page(request: Request, query: ExtractQuery, limit: int) -> PageIn
         content_type=request.headers.get("content-type"),
         encoding=query.encoding,
     )
-
-
-async def run_one(
-    services: Services, page: PageInput, schema: str | dict[str, Any], options: ExtractOptions
-) -> Result:
-    """Prepare, generate, finish; what is wrong with the page is a failed result."""
-    bound = await services.bind(schema)
-    extractor = await services.extractor()
-    prepared = await in_thread(extractor.prepare, page, bound, options)
-    if not isinstance(prepared, Prepared):
-        return prepared
-    engine = await services.engine()
-    tokenizer = await services.tokenizer()
-    answers = Answers([prepared])
-    outputs = engine.generate(
-        answers.requests(), tokenizer_hash=tokenizer.hash, grammars=answers.grammars()
-    )
-    async with contextlib.aclosing(cast("AsyncGenerator[Output]", outputs)):
-        async for output in outputs:
-            if (whole := answers.add(output)) is not None:
-                return await in_thread(extractor.finish, *whole)
-    raise RuntimeError("the engine client ended without a last output")

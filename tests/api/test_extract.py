@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 from typing import Any
 
 import httpx
@@ -170,3 +171,37 @@ def test_the_callers_request_id_comes_back(api: httpx.Client) -> None:
     assert reply.headers["x-request-id"] == "crawl-7"
     odd = api.get("/healthz", headers={"x-request-id": "a b\tc"})
     assert len(odd.headers["x-request-id"]) == 32
+
+
+def events_of(reply: httpx.Response) -> list[tuple[str, Any]]:
+    assert reply.headers["content-type"].startswith("text/event-stream"), reply.text
+    events = []
+    for block in reply.text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        events.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return events
+
+
+def test_a_record_streams_as_it_grows(api: httpx.Client) -> None:
+    events = events_of(ask(api, id="s", html=HTML, stream=True))
+    *deltas, (name, result) = events
+    assert name == "result"
+    assert {kind for kind, _ in deltas} == {"delta"}
+    assert json.loads("".join(delta["text"] for _, delta in deltas)) == result["record"]
+    assert result["id"] == "s"
+    query = {"schema": "product", "stream": "true"}
+    assert events_of(raw(api, HTML, "text/html", **query))[-1][0] in ("result", "error")
+
+
+def test_each_window_of_a_long_page_streams(api: httpx.Client) -> None:
+    html = "<h1>Kettle</h1>" + "<p>It is made of steel and glass.</p>" * 60
+    options = {"max_page_tokens": 128, "max_windows": 3}
+    *deltas, (name, result) = events_of(ask(api, html=html, options=options, stream=True))
+    assert name == "result"
+    assert {delta["window"] for _, delta in deltas} == {0, 1, 2}
+    assert (result["windows"], result["page_cut"]) == (3, True)
+
+
+def test_what_fails_before_the_first_text_has_its_status(api: httpx.Client) -> None:
+    expect_problem(ask(api, html="  ", stream=True), 422, "page_empty")
+    expect_problem(ask(api, html=HTML, stream="maybe"), 422, "request_invalid")
