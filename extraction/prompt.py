@@ -16,22 +16,20 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .metadata_block import metadata_lines
 from .page import Page
-from .page.metadata import grouped_lines, is_publisher
 from .reason import Reason, Refused
-from .schema_prompt import FieldSource, SchemaPrompt
+from .schema_prompt import SchemaPrompt
 from .windows import Window, split
 
 # Raised when the wording changes, here or in schema_prompt: it is part of a page's identity.
-PROMPT_VERSION = 2
+PROMPT_VERSION = 3
 
 _OPEN, _CLOSE = "<page>", "</page>"
 _DELIMITER = re.compile(r"<(/?)(?=page>)", re.IGNORECASE)
 # Of the page's share at most this part goes to metadata when the text needs the rest.
 _METADATA_SHARE = 0.5
 _MIN_PAGE_TOKENS = 32
-_MAX_TAG_CHARS = 240
-_LONG_URLS = frozenset({"image", "url", "locale"})
 # A main heading that comes later than this doesn't stand over the page's content.
 _MENU_SHARE = 0.7
 
@@ -87,7 +85,7 @@ def build(
             "the schema's description leaves no room for the page",
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
-    facts = _metadata_lines(page, schema.sources, known) if metadata else [f"title: {page.title}"]
+    facts = metadata_lines(page, schema, known) if metadata else [f"title: {page.title}"]
     text = _harmless(page.text)
     count = _counter(tokenizer)
     head, windows, cut = _page_part(count, text, room, facts, max_windows)
@@ -143,39 +141,6 @@ def _from_main_heading(text: str) -> str:
     """Leave out what stands before the page's first main heading: menus, mostly."""
     at = 0 if text.startswith("# ") else text.find("\n# ") + 1
     return text[at:] if at <= _MENU_SHARE * len(text) else text
-
-
-def _metadata_lines(
-    page: Page, sources: tuple[FieldSource, ...], known: Collection[str]
-) -> list[str]:
-    """The metadata block, the most telling lines last.
-
-    What the schema's fields are found in stands under the fields' names; meta tags as they are,
-    shortened. A schema that names no sources gets all there is.
-    """
-    address = [f"url: {page.url}"] if page.url else []
-    entries = page.metadata.entries
-    if not sources:
-        return address + page.metadata.lines()
-    told: list[tuple[str, str]] = []
-    for field, thing, keys in sources:
-        for key in keys if field not in known else ():
-            found = [
-                entry.value
-                for entry in entries
-                if entry.key == key and (entry.thing == thing or not is_publisher(entry.thing))
-                if entry.thing
-            ]
-            if found:
-                told.extend((field, value) for value in found)
-                break
-    fields = {field for field, _ in told}.union(known)
-    tags = grouped_lines(
-        (entry.key, entry.value)
-        for entry in entries
-        if not entry.thing and entry.key not in fields and entry.key not in _LONG_URLS
-    )
-    return address + [line[:_MAX_TAG_CHARS] for line in tags] + grouped_lines(told)
 
 
 def _undisturbed(shown: str, text: str) -> str:

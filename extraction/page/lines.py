@@ -7,6 +7,7 @@ be found in the text as a reader would write it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 # Marks that print nothing: they would split words and hide equal strings from each other.
@@ -18,8 +19,22 @@ _INVISIBLE = re.compile(
 _MAX_ROW_CHARS = 600
 _MAX_CELL_LINES = 4
 
+# A menu has at least so many links. Of its lines those without a digit and no longer than this are
+# left out, if what remains of the page is more than that.
+_MENU_LINKS = 6
+_MAX_MENU_LINE = 60
+_MIN_PAGE_CHARS = 200
+_MIN_REPEAT = 60  # characters of a line that isn't said twice
+# A longer text of an image describes what is on it.
+_MAX_NAME_WORDS = 6
+_WORD = re.compile(r"\w+")
+_DIGIT = re.compile(r"\d")
+
 Part = tuple[str, int]  # text, index of its source text (-1: made by us; -2 - k: end of link k)
 _MADE = -1
+_CELL: Part = (" | ", _MADE)  # between cells of a row
+# The last part of lines that stand in an element for navigation; compared by identity.
+_IN_MENU: Part = ("", _MADE)
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,10 @@ def _is_data_row(cells: list[list[list[Part]]]) -> bool:
 class TextWriter:
     """Collects words into lines; knows lists, rows and definitions, but no tree."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, menus: bool = True) -> None:
+        """`menus`: whether long menus are kept."""
+        self._keeps_menus = menus
+        self._menus = 0  # elements for navigation that are open
         self._frames = [_Frame()]
         self._sources: list[str] = []
         self._links: list[str] = []
@@ -133,6 +151,8 @@ class TextWriter:
             if frame.only_link == len(frame.line):
                 del frame.line[0]
             frame.only_link = 0
+            if self._menus:
+                frame.line.append(_IN_MENU)
             frame.lines.append(frame.line)
             frame.line = []
             frame.space = False
@@ -166,7 +186,10 @@ class TextWriter:
 
     def alternative(self, text: str) -> None:
         """Add an image's text in brackets; it is left out where the page says the same."""
-        words = " ".join(text.split())
+        several = text.split()
+        words = " ".join(several)
+        if len(several) > _MAX_NAME_WORDS and not _DIGIT.search(words):
+            return
         if words in self._seen or words in self._pictured:
             return
         self._pictured.add(words)
@@ -176,6 +199,13 @@ class TextWriter:
         self._frames[-1].line.append((words, len(self._sources) - 1))
         self.made("]", spaced=False)
         self.separate()
+
+    def start_menu(self) -> None:
+        """What follows is navigation."""
+        self._menus += 1
+
+    def end_menu(self) -> None:
+        self._menus -= 1
 
     def start_link(self) -> None:
         """What follows is a link's."""
@@ -225,7 +255,7 @@ class TextWriter:
         joined: list[Part] = []
         for cell in cells:
             if joined:
-                joined.append((" | ", _MADE))
+                joined.append(_CELL)
             for i, line in enumerate(cell):
                 if i:
                     joined.append((" ", _MADE))
@@ -243,6 +273,8 @@ class TextWriter:
             self.end_cell() if self._frames[-1].cells is None else self.end_row()
         lines = self._close_frame()
         self._frames = [_Frame()]
+        if not self._keeps_menus:
+            lines = _without_menus(lines)
         out: list[str] = []
         starts: list[int] = []
         ends: list[int] = []
@@ -250,9 +282,12 @@ class TextWriter:
         links: list[tuple[int, str]] = []
         offset = 0
         menus: set[str] = set()
+        told = _words_of(self._seen) if self._alternatives else frozenset()
         for line in lines:
             if self._alternatives and any(part[0] == "[" for part in line):
-                line = self._without_doubles(line)
+                line = self._without_doubles(line, told)
+            if line[-1:] == [_IN_MENU]:
+                del line[-1]
             if _says_nothing_new(line, menus):
                 continue
             if out:
@@ -269,13 +304,13 @@ class TextWriter:
                 offset += len(text)
         return PageText("".join(out), starts, ends, sources, self._sources, links)
 
-    def _without_doubles(self, line: list[Part]) -> list[Part]:
-        """The line without images' texts that the page also says elsewhere."""
+    def _without_doubles(self, line: list[Part], told: frozenset[str]) -> list[Part]:
+        """The line without images' texts of which the page's text has each word."""
         kept: list[Part] = []
         at = 0
         while at < len(line):
             words = self._alternatives.get(line[at + 1][1]) if at + 2 < len(line) else None
-            if words is None or words not in self._seen or line[at][0] != "[":
+            if words is None or line[at][0] != "[" or not _words_of([words]) <= told:
                 if line[at][0] != " " or (kept and kept[-1][0] != " "):
                     kept.append(line[at])
                 at += 1
@@ -286,12 +321,51 @@ class TextWriter:
         return kept
 
 
+def _words_of(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(word for text in texts for word in _WORD.findall(text.lower()))
+
+
+def _without_menus(lines: list[list[Part]]) -> list[list[Part]]:
+    """The lines without the links of long menus, unless these are nearly all that the page has.
+
+    A heading ends a menu: what stands under headings is content.
+    """
+    kept: list[list[Part]] = []
+    run: list[list[Part]] = []
+    for line in [*lines, []]:
+        if line and line[-1] is _IN_MENU and not line[0][0].startswith("#"):
+            run.append(line)
+            continue
+        if sum(map(_is_link, run)) >= _MENU_LINKS:
+            run = [line for line in run if not (_is_link(line) and _is_of_menu(line))]
+        kept += run
+        run = []
+        if line:
+            kept.append(line)
+    left = sum(len(text) for line in kept for text, source in line if source >= 0)
+    return kept if left >= _MIN_PAGE_CHARS else lines
+
+
+def _is_link(line: list[Part]) -> bool:
+    """Whether the line of a menu is one link."""
+    return len(line) > 1 and line[-2][1] < _MADE and sum(part[1] < _MADE for part in line) == 1
+
+
+def _is_of_menu(line: list[Part]) -> bool:
+    words = "".join(text for text, _ in line)
+    return len(words) <= _MAX_MENU_LINE and not _DIGIT.search(words)
+
+
 def _says_nothing_new(line: list[Part], menus: set[str]) -> bool:
-    """Whether the line holds no word, or is a link's that has stood alone on a line before."""
+    """Whether the line holds no word, or stood before: a link's alone, or a long one.
+
+    Short lines and rows of tables are repeated where there are several equal things.
+    """
     words = "".join(text for text, source in line if source >= 0)
     if not words:
         return True
-    if line[-1][1] >= _MADE or len(line) > 2:
+    is_link = line[-1][1] < _MADE and len(line) <= 2
+    if not is_link and (len(words) < _MIN_REPEAT or _CELL in line):
         return False
     known = words in menus
     menus.add(words)

@@ -76,11 +76,12 @@ def read(
     content_type: str | None = None,
     encoding: str | None = None,
     limits: PageLimits = _DEFAULT_LIMITS,
+    menus: bool = False,
 ) -> Page:
     """Read a crawled page's body. Raises nothing but Refused, whatever the bytes are.
 
     `content_type` is the HTTP header's value; `encoding`, where given, overrides what header and
-    page say.
+    page say. `menus`: whether long menus are part of the visible text.
     """
     if len(body) > limits.max_bytes:
         raise Refused(
@@ -94,7 +95,7 @@ def read(
     try:
         kind = kind_of(body, content_type)
         decoded = decode(body, content_type=content_type, encoding=encoding)
-        page = _read_text(decoded, kind, url, limits, deadline)
+        page = _read_text(decoded, kind, url, limits, deadline, menus)
     except (ValueError, RuntimeError, RecursionError, MemoryError) as error:
         # The parser's own exceptions (SelectolaxError is a RuntimeError or ValueError).
         raise Refused(
@@ -106,7 +107,12 @@ def read(
 
 
 def _read_text(
-    decoded: Decoded, kind: Kind, url: str | None, limits: PageLimits, deadline: Deadline
+    decoded: Decoded,
+    kind: Kind,
+    url: str | None,
+    limits: PageLimits,
+    deadline: Deadline,
+    menus: bool,
 ) -> Page:
     source = decoded.text
     metadata = Metadata()
@@ -122,7 +128,7 @@ def _read_text(
             raise Refused(Reason.PAGE_EMPTY, "the page has no content")
         metadata = read_metadata(tree, limits)
         deadline.check()
-        content = visible_text(tree.body or tree.root, markup, limits, deadline)
+        content = visible_text(tree.body or tree.root, markup, limits, deadline, menus=menus)
     return Page(
         kind=kind,
         url=url,

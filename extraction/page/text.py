@@ -13,31 +13,39 @@ from selectolax.lexbor import LexborNode
 from ..reason import Reason, Refused
 from .limits import Deadline, PageLimits
 from .lines import PageText, TextWriter
-from .visibility import UNSEEN_TAGS, Sight, is_spoken_only, is_struck
+from .visibility import UNSEEN_TAGS, Sight, is_menu, is_spoken_only, is_struck
 
 _BLOCKS = frozenset(
     "address article aside blockquote body caption center details dialog dir div dl fieldset "
     "figcaption figure footer form header hgroup hr html legend main menu nav ol optgroup p pre "
     "search section summary table tbody tfoot thead ul title item entry channel".split()
 )
-_HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
+_MAY_NAVIGATE = frozenset("nav div ul ol dl table tbody tr section header footer aside".split())
+_HEADINGS = {f"h{n}": "#" * min(n, 3) + " " for n in range(1, 7)}
 # Most elements of most pages: their words flow on.
 _INLINE = frozenset("span strong b i em u small font abbr time code mark picture".split())
 _STRUCK = frozenset({"del", "s", "strike"})
 _SEPARATE = frozenset({"button", "label", "option", "rt"})
 _FILE_NAME = re.compile(r"\.(?:jpe?g|png|gif|webp|svg|avif)$", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
-_MAX_ALT = 200
+_MAX_ALT = 80
 _MAX_OPTIONS = 12
 
 
-def visible_text(root: LexborNode, source: str, limits: PageLimits, deadline: Deadline) -> PageText:
+def visible_text(
+    root: LexborNode,
+    source: str,
+    limits: PageLimits,
+    deadline: Deadline,
+    *,
+    menus: bool = False,
+) -> PageText:
     """Return the text that a reader of the page sees; walks the tree without recursion.
 
-    `source` is the markup that the tree was read from. Refused when the tree has too many nodes,
-    or the time is over.
+    `source` is the markup that the tree was read from; `menus`: whether long menus are kept.
+    Refused when the tree has too many nodes, or the time is over.
     """
-    writer = TextWriter()
+    writer = TextWriter(menus=menus)
     sight = Sight(source)
     open_nodes: list[tuple[LexborNode, str]] = []
     node: LexborNode | None = root
@@ -103,6 +111,10 @@ def _enter(writer: TextWriter, sight: Sight, node: LexborNode) -> str | None:
     if tag == "select":
         _select(writer, node)
         return None
+    if tag in _MAY_NAVIGATE and (tag == "nav" or (attributes and is_menu(attributes))):
+        writer.end_line()
+        writer.start_menu()
+        return "menu"
     return _start(writer, tag)
 
 
@@ -157,6 +169,9 @@ def _leave(writer: TextWriter, node: LexborNode, close: str) -> None:
         writer.end_struck()
     elif close == "separate":
         writer.separate()
+    elif close == "menu":
+        writer.end_line()
+        writer.end_menu()
     elif close == "link":
         href = node.attributes.get("href")
         if href and not href.startswith(("#", "javascript:")):

@@ -47,6 +47,11 @@ _SPOKEN_CLASS = re.compile(
     r"(?:\s|$)",
     re.IGNORECASE,
 )
+_MENU_NAME = re.compile(
+    r"(?:^|[\s_-])(?:(?:top|main|sub|side|left|right|global|site|mega|foot(?:er)?)?_?"
+    r"(?:nav|navi|navbar|navigation|menu|menubar)s?|sitemap|footer)\d?(?:[\s_-]|$)"
+    r"|[a-z](?:Nav|Menu|Navigation)(?:[A-Z\s_-]|$)|^(?:Nav|Menu)(?:[A-Z]|$)",
+)
 
 
 class Sight:
@@ -112,6 +117,19 @@ def is_struck(attributes: dict[str, str | None]) -> bool:
     """Whether the element's own style draws a line through its text."""
     style = attributes.get("style")
     return style is not None and "line-through" in style and bool(_STRUCK_STYLE.search(style))
+
+
+def is_menu(attributes: dict[str, str | None]) -> bool:
+    """Whether an element's role, name or class says that it is for navigation."""
+    role = attributes.get("role")
+    if role is not None and role in ("navigation", "menu", "menubar"):
+        return True
+    return _names_menu(attributes.get("class") or "", attributes.get("id") or "")
+
+
+@lru_cache(maxsize=8192)
+def _names_menu(names: str, own_id: str) -> bool:
+    return bool(_MENU_NAME.search(names) or _MENU_NAME.search(own_id))
 
 
 def is_spoken_only(attributes: dict[str, str | None]) -> bool:

@@ -48,6 +48,20 @@ def test_case(name: str) -> None:
     check_places(page)
 
 
+def test_menus_are_kept_where_they_are_asked_for() -> None:
+    body = (CASES / "menus.html").read_bytes()
+    without, whole = read(body).text.split("\n"), read(body, menus=True).text.split("\n")
+    assert [line for line in whole if line in without] == without
+    assert {"Kettles", "Grinders", "Filters", "Cups", "Gift cards", "Service"} <= {*whole}
+
+
+def test_a_page_that_is_all_menu_keeps_it() -> None:
+    names = ["Kettles", "Grinders", "Filters", "Cups", "Scales", "Service"]
+    links = "".join(f"<li><a href=/{i}>{name}</a>" for i, name in enumerate(names))
+    page = read(f"<nav><ul>{links}</ul></nav><p>Welcome".encode())
+    assert page.text.split("\n") == [*names, "Welcome"]
+
+
 def check_places(page: Page) -> None:
     """Pieces of the text lie in order, links within it, sources hold the words."""
     content = page.content
