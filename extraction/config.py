@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     # Work.
     burst_size: int = Field(default=32, ge=1, le=1024, description="Pages claimed at once")
     lease_s: float = Field(default=60.0, ge=1.0, le=86_400)
+    stall_s: float = Field(
+        default=60.0, ge=1.0, description="Idle beside waiting messages that restarts a worker"
+    )
     max_attempts: int = Field(default=3, ge=1, le=100)
     queue: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     max_tokens: int = Field(default=768, ge=1, le=32768, description="Budget of one record")

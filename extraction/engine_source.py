@@ -14,10 +14,10 @@ class EngineSource(Protocol):
     """Gives engines to one runner."""
 
     def credit(self) -> int:
-        """Return how many requests the engines would take now; EngineError when none answers."""
+        """Return how many requests one engine would take now; EngineError when none answers."""
 
-    def choose(self, schema: str) -> Engine:
-        """Return the engine for pages of a schema; EngineError when none answers."""
+    def choose(self, schema: str, count: int = 1) -> Engine:
+        """Return the engine for `count` pages of a schema; EngineError when none answers."""
 
     def failed(self, engine: Engine) -> None:
         """Take note that an engine broke down; its client is not used again."""
@@ -35,7 +35,7 @@ class FixedEngine:
     def credit(self) -> int:
         return self._engine.stats().credit
 
-    def choose(self, schema: str) -> Engine:
+    def choose(self, schema: str, count: int = 1) -> Engine:
         return self._engine
 
     def failed(self, engine: Engine) -> None:
@@ -60,7 +60,7 @@ class ConnectedEngine:
             self.failed(engine)
             raise
 
-    def choose(self, schema: str) -> Engine:
+    def choose(self, schema: str, count: int = 1) -> Engine:
         return self._client()
 
     def failed(self, engine: Engine) -> None:

@@ -121,7 +121,7 @@ class BurstRunner:
                 for lease in list(by_id.values()):
                     finish(_failed(lease, Reason(refused.reason.value), str(refused)))
                 return
-            engine = self._engines.choose(leases[0].schema)
+            engine = self._engines.choose(leases[0].schema, len(by_id))
             inputs = [(_input(lease), schema) for lease in by_id.values()]
             for result in self._extractor.run(engine, inputs, options):
                 finish(result)

@@ -1,11 +1,13 @@
 """Tells workers of an engine: a heartbeat in Redis beside an engine that knows no Redis.
 
-`python -m pagemill.workers.announcer` runs one for the engine of the settings.
+`pagemill announce` runs one for the engine of the settings. An engine that is to be drained is
+marked in Redis: it stays announced, gets no new bursts, and finishes those that it has.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +34,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     stats: EngineStats
     at_s: float
+    draining: bool = False
 
 
 _decoder = msgspec.json.Decoder(Announcement)
@@ -39,6 +42,19 @@ _decoder = msgspec.json.Decoder(Announcement)
 
 def _key(namespace: str) -> str:
     return f"{namespace}:engines"
+
+
+def _draining_key(namespace: str) -> str:
+    return f"{namespace}:engines:draining"
+
+
+def set_draining(redis: Redis, endpoint: str, draining: bool, namespace: str = "pagemill") -> None:
+    """Ask for an engine to get no new bursts, or to get them again; Refused when Redis can't."""
+    with redis_errors():
+        if draining:
+            redis.sadd(_draining_key(namespace), endpoint)
+        else:
+            redis.srem(_draining_key(namespace), endpoint)
 
 
 def _engine_key(namespace: str, endpoint: str) -> str:
@@ -134,6 +150,7 @@ class Announcer:
 def announced(redis: Redis, namespace: str = "pagemill") -> list[Announcement]:
     """Return the engines whose announcement is fresh, by endpoint; Refused when Redis can't."""
     with redis_errors():
+        marked = cast("set[bytes]", redis.smembers(_draining_key(namespace)))
         keys = sorted(cast("set[bytes]", redis.smembers(_key(namespace))))
         if not keys:
             return []
@@ -145,14 +162,17 @@ def announced(redis: Redis, namespace: str = "pagemill") -> list[Announcement]:
     for value in values:
         if value is not None:
             try:
-                fresh.append(_decoder.decode(value))
+                engine = _decoder.decode(value)
+                draining = engine.endpoint.encode() in marked
+                fresh.append(msgspec.structs.replace(engine, draining=draining))
             except msgspec.MsgspecError:
                 _log.warning("announcement_invalid")
     return sorted(fresh, key=lambda engine: engine.endpoint)
 
 
 def main() -> None:
-    """Announce the engine of the settings until interrupted."""
+    """Announce the engine of the settings until interrupted; or mark it, with --drain|--resume."""
+    import argparse
     import signal
 
     from pagemill.engine.client import EngineClient
@@ -160,12 +180,23 @@ def main() -> None:
     from pagemill.extraction.config import load_settings
     from pagemill.extraction.ledger import connect
 
+    parser = argparse.ArgumentParser(prog="pagemill announce")
+    parser.add_argument("--drain", action="store_true")
+    parser.add_argument("--resume", action="store_true")
+    given = parser.parse_args()
     settings = load_settings()
     logs.configure(settings.log_level, settings.log_format)
+    redis, endpoint = connect(settings.redis_url), settings.engine_endpoint
+    if given.drain or given.resume:
+        try:
+            set_draining(redis, endpoint, given.drain, settings.namespace)
+        except Refused as refused:
+            sys.exit(f"pagemill: {refused.reason}: {refused}")
+        return
     announcer = Announcer(
-        connect(settings.redis_url),
-        lambda: EngineClient.connect(settings.engine_endpoint),
-        settings.engine_endpoint,
+        redis,
+        lambda: EngineClient.connect(endpoint),
+        endpoint,
         namespace=settings.namespace,
     )
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})

@@ -12,6 +12,7 @@ from celery.signals import (
     worker_ready,
     worker_shutdown,
 )
+from celery.worker import state
 from pagemill.extraction import logs
 from pagemill.extraction.config import load_settings
 
@@ -43,7 +44,7 @@ def forget_the_parents_connections(**_: Any) -> None:
 @worker_ready.connect
 def start_reconciler(**_: Any) -> None:
     """Beside every worker one thread of its main process looks after what was left lying."""
-    reconciler = Reconciler(app, settings)
+    reconciler = Reconciler(app, settings, tasks=lambda: len(state.reserved_requests))
     reconciler.start()
     _reconcilers.append(reconciler)
 

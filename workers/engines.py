@@ -1,7 +1,7 @@
 """Chooses among the engines that announce themselves, else takes the configured one.
 
 Rendezvous hashing on the schema: pages of a schema meet the engine that has its prefix cached,
-and when an engine comes or goes only its own share moves.
+and when an engine comes or goes only its own share moves. An engine that is full is passed over.
 """
 
 from __future__ import annotations
@@ -49,32 +49,42 @@ class AnnouncedEngines:
         self._clients: dict[str, Engine] = {}
         self._avoid: dict[str, float] = {}
         self._known: list[Announcement] = []
+        self._credits: dict[str, int] = {}
         self._known_at = -_REFRESH_S
 
     def credit(self) -> int:
-        """The sum over all engines that answer; EngineError when none does."""
-        total, answered = 0, False
+        """What the engine with most room would take; EngineError when none answers."""
+        self._credits = {}
         last: EngineError | None = None
         for endpoint in self._endpoints():
             try:
-                total += self._client(endpoint).stats().credit
-                answered = True
+                self._credits[endpoint] = self._client(endpoint).stats().credit
             except EngineError as error:
                 self._drop(endpoint)
                 last = error
-        if last is not None and not answered:
+        if last is not None and not self._credits:
             raise last
-        return total
+        return max(self._credits.values(), default=0)
 
-    def choose(self, schema: str) -> Engine:
+    def choose(self, schema: str, count: int = 1) -> Engine:
         last: EngineError | None = None
-        for endpoint in rendezvous(schema, self._endpoints()):
+        for endpoint in self._preferred(schema, count):
             try:
-                return self._client(endpoint)
+                client = self._client(endpoint)
             except EngineError as error:
                 self._drop(endpoint)
                 last = error
+                continue
+            self._credits[endpoint] = self._credits.get(endpoint, 0) - count
+            return client
         raise last or EngineError(EngineReason.ENGINE_UNAVAILABLE, "no engine is known")
+
+    def _preferred(self, schema: str, count: int) -> list[str]:
+        """Endpoints that said they have room for `count`, then those that have less."""
+        order = rendezvous(schema, self._endpoints())
+        return sorted(
+            order, key=lambda end: min(0, self._credits.get(end, 0) - count), reverse=True
+        )
 
     def failed(self, engine: Engine) -> None:
         for endpoint, client in list(self._clients.items()):
@@ -92,7 +102,8 @@ class AnnouncedEngines:
             with contextlib.suppress(Refused):
                 self._known = announced(self._redis, self._namespace)
             self._known_at = now
-        endpoints = [engine.endpoint for engine in self._known] or [self._default_endpoint]
+        known = [engine.endpoint for engine in self._known if not engine.draining]
+        endpoints = known if self._known else [self._default_endpoint]
         willing = [end for end in endpoints if self._avoid.get(end, 0.0) <= now]
         for gone in set(self._clients) - set(endpoints):
             self._close(gone)

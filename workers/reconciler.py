@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections.abc import Callable
 
 import structlog
 from celery import Celery
 from pagemill.extraction.assembly import open_ledger
 from pagemill.extraction.config import Settings
-from pagemill.extraction.doorbell import ring
+from pagemill.extraction.doorbell import messages_waiting, ring
 from pagemill.extraction.intake import drop_unused_schemas
 from pagemill.extraction.ledger import ReapReport
 from pagemill.extraction.reason import Refused
 from pagemill.schemas import SchemaRegistry
+
+from .watchdog import Watchdog
 
 _log = structlog.get_logger(__name__)
 
@@ -24,16 +28,26 @@ class Reconciler:
     """A thread that makes a round every few seconds; any number of them may run.
 
     It is what makes the broker's messages dispensable: pages wait in the ledger, and as long as
-    one reconciler lives, each of them is worked on.
+    one reconciler lives, each of them is worked on. `tasks` says how many tasks this worker has,
+    for its watchdog.
     """
 
-    def __init__(self, app: Celery, settings: Settings, *, interval_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        settings: Settings,
+        *,
+        interval_s: float = 2.0,
+        tasks: Callable[[], int] = lambda: 1,
+    ) -> None:
         self._app = app
         self._queue = settings.queue
         self._ledger = open_ledger(settings)
         self._registry = SchemaRegistry(self._ledger.redis, settings.namespace)
         self._rounds = 0
         self._interval_s = interval_s
+        self._tasks = tasks
+        self._watchdog = Watchdog(settings.stall_s)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -55,6 +69,15 @@ class Reconciler:
         self._rounds += 1
         return report
 
+    def watch(self) -> None:
+        """See whether this worker still takes what waits in its queue."""
+        messages = None
+        try:
+            messages = messages_waiting(self._ledger.redis, self._queue)
+        except Refused:
+            pass
+        self._watchdog.look(messages=messages, tasks=self._tasks(), now=time.monotonic())
+
     def start(self) -> None:
         self._thread.start()
 
@@ -71,3 +94,4 @@ class Reconciler:
                 _log.warning("round_failed", reason=str(refused.reason))
             except Exception:
                 _log.exception("round_failed")
+            self.watch()

@@ -24,6 +24,7 @@ from redis.exceptions import OutOfMemoryError, RedisError
 _log = structlog.get_logger(__name__)
 
 MAX_BURIED = 1000
+_REMOTE_CONTROL = ".pidbox"
 _MAX_BURIED_BYTES = 65_536
 _BROKERS_FAULTS = (
     RedisError,
@@ -184,6 +185,10 @@ class Transport(kombu_redis.Transport):
 
     def _deliver(self, message: Any, queue: str) -> None:
         self.is_decoded = True
+        if queue.endswith(_REMOTE_CONTROL):
+            # `celery inspect`, Flower: these are no tasks.
+            super()._deliver(message, queue)
+            return
         fault = fault_of(message)
         if not fault:
             try:

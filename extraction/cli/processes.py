@@ -1,4 +1,4 @@
-"""`pagemill serve|worker|engine`: the processes of a stack, in the foreground."""
+"""`pagemill serve|worker|engine|announce`: the processes of a stack, in the foreground."""
 
 from __future__ import annotations
 
@@ -91,6 +91,24 @@ def engine(
     command = [sys.executable, "-m", "pagemill.engine"]
     command += ["--endpoint", settings.engine_endpoint, "--model", settings.model]
     _become([*command, *context.args], settings.environment())
+
+
+def announce(
+    redis_url: RedisUrl = None,
+    engine: EngineEndpoint = None,
+    drain: Annotated[bool, typer.Option("--drain", help="No new bursts, then end.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Bursts again, then end.")] = False,
+) -> None:
+    """Tell workers of an engine as long as it answers; one beside each of several engines.
+
+    With --drain or --resume only mark the engine in Redis: a draining one finishes what it has.
+    """
+    from ..config import load_settings
+
+    settings = load_settings(redis_url=redis_url, engine_endpoint=engine)
+    command = [sys.executable, "-m", "pagemill.workers.announcer"]
+    command += ["--drain"] * drain + ["--resume"] * resume
+    _become(command, settings.environment())
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:

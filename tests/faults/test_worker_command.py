@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery import Celery
 from pagemill.extraction.child import wait_until
+from pagemill.workers.config import celery_settings
 
 if TYPE_CHECKING:
     from .conftest import Line
@@ -23,13 +25,15 @@ pytestmark = pytest.mark.model
 
 
 @contextmanager
-def worker_command(line: Line, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker_command(
+    line: Line, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """`pagemill worker` on the line's services, with its log in FOLDER/log."""
     line.worker.close()
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "pagemill.extraction.cli", "worker", *options],
-            env={**os.environ, **line.settings.environment()},
+            env={**os.environ, **(environment or line.settings.environment())},
             stdout=log,
             stderr=log,
         )
@@ -82,3 +86,20 @@ def test_wrong_options_end_it_with_a_usage_error(line: Line, tmp_path: Path) -> 
     with worker_command(line, tmp_path, "--no-such-option") as process:
         assert process.wait(60) == 2
     assert b"no-such-option" in (tmp_path / "log").read_bytes()
+
+
+def test_a_worker_that_consumes_nothing_starts_itself_again(line: Line, tmp_path: Path) -> None:
+    """As after some reconnects: it is told to read its queue no more, and goes on living."""
+    environment = {**line.settings.environment(), "PAGEMILL_STALL_S": "2"}
+    with worker_command(line, tmp_path, environment=environment) as process:
+        assert wait_until(lambda: starts(tmp_path) == 1, 60)
+        app = Celery()
+        app.conf.update(celery_settings(line.settings))
+        replies = app.control.cancel_consumer(line.settings.queue, reply=True, timeout=10)
+        assert replies
+        line.ledger.submit([line.page(number) for number in range(10)], batch="b")
+        line.wait_finished("b", 10, 90)
+        assert process.poll() is None
+    log = (tmp_path / "log").read_bytes()
+    assert b'"event": "stalled"' in log
+    assert b'"exit_status": 70' in log

@@ -12,7 +12,7 @@ from pagemill.engine.errors import EngineError, EngineReason
 from pagemill.engine.protocol import EngineStats, Output, Request, Welcome
 from pagemill.extraction.ledger import connect
 from pagemill.extraction.reason import Refused
-from pagemill.workers.announcer import Announcer, announced
+from pagemill.workers.announcer import Announcer, announced, set_draining
 from pagemill.workers.engines import AnnouncedEngines, rendezvous
 
 
@@ -87,11 +87,50 @@ def test_without_announcements_the_configured_engine_serves(redis_client: redis.
     assert fleet.source.credit() == 4  # connected anew
 
 
-def test_credit_is_the_sum_and_a_dead_engine_is_passed_over(redis_client: redis.Redis) -> None:
+def test_a_full_engine_is_passed_over(redis_client: redis.Redis) -> None:
+    """A schema's favourite gets its bursts while it has room for them, then the other one."""
     fleet = Fleet(redis_client, "a", "b")
     for announcer in fleet.announcers:
         announcer.announce()
-    assert fleet.source.credit() == 8
+    favourite, other = rendezvous("s", ["a", "b"])
+    assert fleet.source.credit() == 4
+    chosen = [fleet.source.choose("s", 2) for _ in range(4)]
+    assert [getattr(engine, "endpoint", "") for engine in chosen] == [
+        favourite,
+        favourite,
+        other,
+        other,
+    ]
+    assert fleet.source.credit() == 4
+    assert fleet.chosen("s") == favourite
+
+
+def test_a_draining_engine_gets_no_bursts(redis_client: redis.Redis) -> None:
+    fleet = Fleet(redis_client, "a", "b")
+    for announcer in fleet.announcers:
+        announcer.announce()
+    favourite, other = rendezvous("s", ["a", "b"])
+    set_draining(redis_client, favourite, True)
+    assert fleet.chosen("s") == other
+    assert {engine.endpoint: engine.draining for engine in announced(redis_client)} == {
+        favourite: True,
+        other: False,
+    }
+    set_draining(redis_client, other, True)
+    last = Fleet(redis_client)
+    assert last.source.credit() == 0
+    with pytest.raises(EngineError, match="no engine"):
+        last.source.choose("s")
+    set_draining(redis_client, favourite, False)
+    set_draining(redis_client, other, False)
+    assert Fleet(redis_client).chosen("s") == favourite
+
+
+def test_credit_is_that_of_one_and_a_dead_engine_is_passed_over(redis_client: redis.Redis) -> None:
+    fleet = Fleet(redis_client, "a", "b")
+    for announcer in fleet.announcers:
+        announcer.announce()
+    assert fleet.source.credit() == 4
     favourite = fleet.chosen("s")
     fleet.source.failed(fleet.source.choose("s"))
     other = fleet.chosen("s")
