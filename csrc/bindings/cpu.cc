@@ -11,6 +11,7 @@
 #include "cpu/packed_matrix.h"
 #include "cpu/paged_attention.h"
 #include "cpu/peak.h"
+#include "cpu/row_tasks.h"
 #include "cpu/thread_pool.h"
 
 namespace py = pybind11;
@@ -96,10 +97,10 @@ void bind_packed_matrix(py::module_& module) {
              uintptr_t bias, bool accumulate) {
             if (num_rows < 0) throw std::invalid_argument("negative number of rows");
             if (num_rows > 0 && input == 0) throw std::invalid_argument("null pointer");
-            InputRows rows;
+            thread_local InputRows rows;  // as in a decoder, its memory stays
             matrix.prepare(rows, num_rows);
             const auto* values = reinterpret_cast<const float*>(input);
-            shared_pool()->run(num_rows, [&](int32_t row, int32_t) {
+            for_rows(num_rows, matrix.inputs(), [&, &rows = rows](int32_t row) {
               rows.set(row, values + int64_t{row} * matrix.inputs());
             });
             matrix.multiply(rows, reinterpret_cast<const float*>(bias), accumulate,

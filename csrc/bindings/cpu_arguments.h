@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cpu/batch_layout.h"
-#include "cpu/input_rows.h"
+#include "cpu/packed_matrix.h"
 
 namespace pagemill {
 

@@ -6,7 +6,8 @@
 namespace pagemill {
 
 // One instruction set's inner loops; see packed_matrix.h for the layout of a panel. Each product
-// takes 1 to 6 rows. Those in float32 write 16 sums of each row to out + row * out_stride.
+// takes 1 to 6 rows. Those in float32 write 16 sums of each row to out + row * out_stride; depth is
+// even for a panel in bfloat16.
 struct MatrixTileKernels {
   void (*float32)(const float* rows, int64_t stride, const float* panel, int32_t depth,
                   int32_t num_rows, float* out, int64_t out_stride);
@@ -22,8 +23,11 @@ struct MatrixTileKernels {
   void (*widen_int8)(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
                      int16_t* out);
 
-  // bfloat16 to float32, for a panel that many rows will pass over.
+  // bfloat16 to float32.
   void (*widen)(const uint16_t* source, int64_t count, float* out);
+
+  // A panel [num_pairs][16][2] of bfloat16 to one of float32, [2 * num_pairs][16].
+  void (*widen_pairs)(const uint16_t* source, int64_t num_pairs, float* out);
 
   // Rounds a row so that its largest magnitude becomes `limit`, zeros from `count` to `padded`;
   // returns the scale, 0 for a row of zeros.
@@ -39,6 +43,8 @@ struct MatrixTileKernels {
 };
 
 const MatrixTileKernels* portable_matrix_kernels();
-const MatrixTileKernels* avx2_matrix_kernels();  // nullptr where the build hasn't got it
+// nullptr where the build hasn't got them.
+const MatrixTileKernels* avx2_matrix_kernels();
+const MatrixTileKernels* avx512_matrix_kernels();
 
 }  // namespace pagemill

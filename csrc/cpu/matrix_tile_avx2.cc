@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "cpu/avx2_math.h"
 #include "cpu/pair_product_avx2.h"
@@ -13,11 +14,28 @@
 namespace pagemill {
 namespace {
 
-PAGEMILL_AVX2_INLINE __m256 load_weights(const float* source) { return _mm256_loadu_ps(source); }
+// Eight columns of a pair of inputs in bfloat16 become a vector for each of the two.
+PAGEMILL_AVX2_INLINE __m256i load_pairs(const uint16_t* source) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+}
+PAGEMILL_AVX2_INLINE __m256 first_of(__m256i pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+}
+PAGEMILL_AVX2_INLINE __m256 second_of(__m256i pairs) {
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
+}
 
-PAGEMILL_AVX2_INLINE __m256 load_weights(const uint16_t* source) {
-  const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
+// One input's part of the sums.
+template <int kRows>
+PAGEMILL_AVX2_INLINE void add_input(const float* rows, int64_t stride, __m256 low, __m256 high,
+                                    __m256 (&sums)[kRows][2]) {
+  PAGEMILL_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    const __m256 factor = _mm256_broadcast_ss(rows + i * stride);
+    sums[i][0] = _mm256_fmadd_ps(factor, low, sums[i][0]);
+    sums[i][1] = _mm256_fmadd_ps(factor, high, sums[i][1]);
+  }
 }
 
 // 6 rows x 16 columns make 12 sums in registers: enough to hide the latency of the
@@ -28,15 +46,15 @@ PAGEMILL_AVX2_INLINE void multiply_rows(const float* rows, int64_t stride, const
   __m256 sums[kRows][2];
   PAGEMILL_UNROLL
   for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
-  for (int32_t k = 0; k < depth; ++k) {
-    const __m256 low = load_weights(panel);
-    const __m256 high = load_weights(panel + kLanes);
-    panel += kPanelColumns;
-    PAGEMILL_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const __m256 factor = _mm256_broadcast_ss(rows + i * stride + k);
-      sums[i][0] = _mm256_fmadd_ps(factor, low, sums[i][0]);
-      sums[i][1] = _mm256_fmadd_ps(factor, high, sums[i][1]);
+  if constexpr (std::is_same_v<Weight, float>) {
+    for (int32_t k = 0; k < depth; ++k, panel += kPanelColumns) {
+      add_input<kRows>(rows + k, stride, _mm256_loadu_ps(panel), _mm256_loadu_ps(panel + kLanes), sums);
+    }
+  } else {
+    for (int32_t k = 0; k < depth; k += 2, panel += 2 * kPanelColumns) {
+      const __m256i low = load_pairs(panel), high = load_pairs(panel + kPanelColumns);
+      add_input<kRows>(rows + k, stride, first_of(low), first_of(high), sums);
+      add_input<kRows>(rows + k + 1, stride, second_of(low), second_of(high), sums);
     }
   }
   PAGEMILL_UNROLL
@@ -89,10 +107,25 @@ PAGEMILL_AVX2 void widen_int8(const int8_t* source, int64_t num_pairs, const uin
 
 PAGEMILL_AVX2 void widen(const uint16_t* source, int64_t count, float* out) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) _mm256_storeu_ps(out + i, load_weights(source + i));
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
+    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16);
+    _mm256_storeu_ps(out + i, _mm256_castsi256_ps(wide));
+  }
   for (; i < count; ++i) {
     const __m128i bits = _mm_cvtsi32_si128(static_cast<int>(uint32_t{source[i]} << 16));
     out[i] = _mm_cvtss_f32(_mm_castsi128_ps(bits));
+  }
+}
+
+PAGEMILL_AVX2 void widen_pairs(const uint16_t* source, int64_t num_pairs, float* out) {
+  for (int64_t p = 0; p < num_pairs; ++p, source += 2 * kPanelColumns, out += 2 * kPanelColumns) {
+    PAGEMILL_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const __m256i pairs = load_pairs(source + half * kPanelColumns);
+      _mm256_storeu_ps(out + half * kLanes, first_of(pairs));
+      _mm256_storeu_ps(out + kPanelColumns + half * kLanes, second_of(pairs));
+    }
   }
 }
 
@@ -146,9 +179,9 @@ PAGEMILL_AVX2 void scale_sums(const int32_t* sums, const float* scales, const fl
   }
 }
 
-constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, pair_product,
-                                     widen_int8,      widen,              quantize,
-                                     store,           scale_sums};
+constexpr MatrixTileKernels kKernels{
+    multiply<float>, multiply<uint16_t>, pair_product, widen_int8, widen,
+    widen_pairs,     quantize,           store,        scale_sums};
 
 }  // namespace
 

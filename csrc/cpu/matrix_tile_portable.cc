@@ -8,9 +8,13 @@
 namespace pagemill {
 namespace {
 
-float widen_one(float value) { return value; }
 float widen_one(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
+}
+
+float weight(const float* panel, int32_t k, int32_t j) { return panel[k * kPanelColumns + j]; }
+float weight(const uint16_t* panel, int32_t k, int32_t j) {
+  return widen_one(panel[k / 2 * 2 * kPanelColumns + 2 * j + k % 2]);
 }
 
 template <typename Weight>
@@ -21,8 +25,7 @@ void multiply(const float* rows, int64_t stride, const Weight* panel, int32_t de
     std::fill_n(sums, kPanelColumns, 0.0f);
     for (int32_t k = 0; k < depth; ++k) {
       const float factor = rows[i * stride + k];
-      const Weight* weights = panel + int64_t{k} * kPanelColumns;
-      for (int32_t j = 0; j < kPanelColumns; ++j) sums[j] += factor * widen_one(weights[j]);
+      for (int32_t j = 0; j < kPanelColumns; ++j) sums[j] += factor * weight(panel, k, j);
     }
   }
 }
@@ -50,6 +53,15 @@ void widen_int8(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
 
 void widen(const uint16_t* source, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = widen_one(source[i]);
+}
+
+void widen_pairs(const uint16_t* source, int64_t num_pairs, float* out) {
+  for (int64_t p = 0; p < num_pairs; ++p, source += 2 * kPanelColumns, out += 2 * kPanelColumns) {
+    for (int32_t j = 0; j < kPanelColumns; ++j) {
+      out[j] = widen_one(source[2 * j]);
+      out[kPanelColumns + j] = widen_one(source[2 * j + 1]);
+    }
+  }
 }
 
 float quantize(const float* row, int32_t count, int32_t padded, float limit, int16_t* out) {
@@ -81,9 +93,9 @@ void scale_sums(const int32_t* sums, const float* scales, const float* row_scale
   }
 }
 
-constexpr MatrixTileKernels kKernels{multiply<float>, multiply<uint16_t>, pair_product,
-                                     widen_int8,      widen,              quantize,
-                                     store,           scale_sums};
+constexpr MatrixTileKernels kKernels{
+    multiply<float>, multiply<uint16_t>, pair_product, widen_int8, widen,
+    widen_pairs,     quantize,           store,        scale_sums};
 
 }  // namespace
 

@@ -24,6 +24,13 @@ static_assert(int64_t{kWeightLimit} * kMaxFactor * static_cast<int64_t>(InputRow
 // panels pass by.
 constexpr int32_t kRowBytes = 288 * 1024;
 constexpr int32_t kMaxRowsPerTask = 32 * kTileRows;
+// The same for rows in tiles: without a second pass over the panels, unless rows are many.
+constexpr int32_t kTileRowBytes = 1280 * 1024;
+// Several tasks for each thread, so that a thread that is disturbed delays no one.
+constexpr int32_t kTasksPerThread = 8;
+// Up to so many rows, int8 weights are widened to 16-bit numbers in registers, which is less work
+// than rounding them to bfloat16 for tiles.
+constexpr int32_t kFewRows = 4;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -36,6 +43,7 @@ uint16_t to_bfloat16(float value) {
 }
 
 const MatrixTileKernels& matrix_kernels() {
+  if (instruction_set() >= InstructionSet::kAvx512) return *avx512_matrix_kernels();
   if (instruction_set() >= InstructionSet::kAvx2) return *avx2_matrix_kernels();
   return *portable_matrix_kernels();
 }
@@ -55,8 +63,8 @@ PackedMatrix::PackedMatrix(const float* weight, int32_t outputs, int32_t inputs,
   }
   if (weight == nullptr) throw std::invalid_argument("null weight");
   num_panels_ = ceil_div(outputs, kPanelColumns);
+  if (kind != WeightKind::kFloat32) depth_ = ceil_div(inputs, kGroup) * kGroup;
   if (kind == WeightKind::kInt8) {
-    depth_ = ceil_div(inputs, kGroup) * kGroup;
     factors_.resize(int64_t{num_panels_} * depth_ / kGroup * kPanelColumns, 1);
     scales_.resize(int64_t{num_panels_} * kPanelColumns);
   }
@@ -69,6 +77,11 @@ PackedMatrix::PackedMatrix(const float* weight, int32_t outputs, int32_t inputs,
   shared_pool()->run(num_panels_, [&](int32_t panel, int32_t) { pack_panel(weight, panel); });
 }
 
+// Where a weight stands in panels of pairs.
+int64_t PackedMatrix::pair_place(int32_t panel, int32_t input, int32_t column) const {
+  return panel * panel_elements() + int64_t{input / 2} * 2 * kPanelColumns + 2 * column + input % 2;
+}
+
 void PackedMatrix::pack_panel(const float* weight, int32_t panel) {
   const int32_t last = std::min(outputs_, (panel + 1) * kPanelColumns);
   for (int32_t output = panel * kPanelColumns; output < last; ++output) {
@@ -79,11 +92,10 @@ void PackedMatrix::pack_panel(const float* weight, int32_t panel) {
       continue;
     }
     for (int32_t k = 0; k < inputs_; ++k) {
-      const int64_t place = panel * panel_elements() + int64_t{k} * kPanelColumns + column;
       if (kind_ == WeightKind::kFloat32) {
-        float32_[place] = row[k];
+        float32_[panel * panel_elements() + int64_t{k} * kPanelColumns + column] = row[k];
       } else {
-        bfloat16_[place] = to_bfloat16(row[k]);
+        bfloat16_[pair_place(panel, k, column)] = to_bfloat16(row[k]);
       }
     }
   }
@@ -107,7 +119,7 @@ void PackedMatrix::pack_int8(const float* row, int32_t panel, int32_t column) {
     const float inverse = 1.0f / (scale * static_cast<float>(factor));
     for (int32_t k = first; k < last; ++k) {
       const float rounded = std::nearbyint(row[k] * inverse);
-      int8_[panel * panel_elements() + int64_t{k / 2} * 2 * kPanelColumns + 2 * column + k % 2] =
+      int8_[pair_place(panel, k, column)] =
           static_cast<int8_t>(std::clamp<float>(rounded, -kWeightLimit, kWeightLimit));
     }
   }
@@ -119,22 +131,31 @@ int64_t PackedMatrix::num_bytes() const {
                               factors_.size() + scales_.size() * sizeof(float));
 }
 
+RowForm PackedMatrix::row_form(int32_t num_rows) const {
+  if (kind_ == WeightKind::kFloat32 || instruction_set() < InstructionSet::kAvx512) {
+    return kind_ == WeightKind::kInt8 ? RowForm::kInt16 : RowForm::kFloat32;
+  }
+  if (kind_ == WeightKind::kBfloat16) return RowForm::kTiles;
+  const bool tiles = instruction_set() >= InstructionSet::kAmx && num_rows > kFewRows;
+  return tiles ? RowForm::kTiles : RowForm::kInt16;
+}
+
 void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accumulate,
                             float* out) const {
   const int32_t num_rows = rows.num_rows();
   if (num_rows == 0) return;
-  if (rows.kind() != kind_ || rows.depth() != depth_) {
+  if (rows.form() != row_form(num_rows) || rows.depth() != depth_) {
     throw std::invalid_argument("the rows were prepared for another matrix");
   }
   if (out == nullptr) throw std::invalid_argument("null pointer");
+  if (rows.form() == RowForm::kTiles) return multiply_tiles(rows, bias, accumulate, out);
   const auto pool = shared_pool();
   const Call call{matrix_kernels(), rows, bias, accumulate, out};
   const int32_t row_bytes = depth_ * (kind_ == WeightKind::kInt8 ? 2 : 4);
   const int32_t fitting = kRowBytes / row_bytes / kTileRows * kTileRows;
   const int32_t rows_per_task = std::clamp(fitting, kTileRows, kMaxRowsPerTask);
-  // Several tasks for each thread, so that a thread that is disturbed delays no one.
   const int32_t row_groups = ceil_div(num_rows, rows_per_task);
-  const int32_t wanted = std::max(1, 8 * pool->num_threads() / row_groups);
+  const int32_t wanted = std::max(1, kTasksPerThread * pool->num_threads() / row_groups);
   const int32_t panels = std::max(1, ceil_div(num_panels_, wanted));
   const int32_t panel_groups = ceil_div(num_panels_, panels);
   pool->run(row_groups * panel_groups, [&](int32_t index, int32_t) {
@@ -152,15 +173,50 @@ void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accum
   });
 }
 
+void PackedMatrix::multiply_tiles(const InputRows& rows, const float* bias, bool accumulate,
+                                  float* out) const {
+  const auto pool = shared_pool();
+  const int32_t num_rows = rows.num_rows();
+  const bool int8 = kind_ == WeightKind::kInt8;
+  const TileProduct product{rows.tiles(),
+                            num_rows,
+                            depth_,
+                            int8 ? nullptr : bfloat16_.data(),
+                            int8 ? int8_.data() : nullptr,
+                            factors_.data(),
+                            int8 ? scales_.data() : nullptr,
+                            outputs_,
+                            bias,
+                            accumulate,
+                            out};
+  const TileProductKernel kernel = instruction_set() >= InstructionSet::kAmx
+                                       ? amx_tile_product()
+                                       : avx512_tile_product();
+  const int32_t fitting = std::max(kRowTileHeight, kTileRowBytes / 2 / depth_);
+  const int32_t groups = ceil_div(num_rows, fitting);
+  const int32_t rows_per_task = ceil_div(ceil_div(num_rows, groups), kRowTileHeight) * kRowTileHeight;
+  const int32_t row_groups = ceil_div(num_rows, rows_per_task);
+  // An even number of panels, as tiles take two at a time.
+  const int32_t wanted = std::max(1, kTasksPerThread * pool->num_threads() / row_groups);
+  const int32_t panels = ceil_div(ceil_div(num_panels_, wanted), 2) * 2;
+  const int32_t panel_groups = ceil_div(num_panels_, panels);
+  pool->run(row_groups * panel_groups, [&](int32_t index, int32_t) {
+    const int32_t first_row = index / panel_groups * rows_per_task;
+    const int32_t first_panel = index % panel_groups * panels;
+    kernel(product, {first_row, std::min(num_rows, first_row + rows_per_task), first_panel,
+                     std::min(num_panels_, first_panel + panels)});
+  });
+}
+
 void PackedMatrix::multiply_float(const Call& call, int32_t first_row, int32_t last_row,
                                   int32_t panel) const {
   alignas(32) float sums[kTileRows * kPanelColumns];
   const int64_t start = panel * panel_elements();
   const float* float32 = kind_ == WeightKind::kFloat32 ? float32_.data() + start : nullptr;
   if (kind_ == WeightKind::kBfloat16 && last_row - first_row > kTileRows) {
-    thread_local std::vector<float> wide;
+    thread_local AlignedVector<float> wide;
     if (static_cast<int64_t>(wide.size()) < panel_elements()) wide.resize(panel_elements());
-    call.kernels.widen(bfloat16_.data() + start, panel_elements(), wide.data());
+    call.kernels.widen_pairs(bfloat16_.data() + start, depth_ / 2, wide.data());
     float32 = wide.data();
   }
   // Tiles of nearly equal height: a tile of one or two rows costs as much as one of four.
@@ -180,7 +236,7 @@ void PackedMatrix::multiply_float(const Call& call, int32_t first_row, int32_t l
 }
 
 const int16_t* PackedMatrix::widen_int8(const Call& call, int32_t panel) const {
-  thread_local std::vector<int16_t> wide;
+  thread_local AlignedVector<int16_t> wide;
   if (static_cast<int64_t>(wide.size()) < panel_elements()) wide.resize(panel_elements());
   const int8_t* source = int8_.data() + panel * panel_elements();
   const uint8_t* factors = factors_.data() + int64_t{panel} * depth_ / kGroup * kPanelColumns;
@@ -200,7 +256,7 @@ void PackedMatrix::multiply_int8(const Call& call, int32_t first_row, int32_t la
   const bool whole = first_output + kPanelColumns <= outputs_;
   float* out = call.out + int64_t{first_row} * outputs_ + first_output;
   int64_t out_stride = outputs_;
-  thread_local std::vector<float> buffer;  // for the last columns of a width that isn't 16's
+  thread_local AlignedVector<float> buffer;  // for the last columns of a width that isn't 16's
   if (!whole) {
     buffer.resize(static_cast<size_t>(num_rows) * kPanelColumns);
     out = buffer.data();

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
+#include "cpu/aligned.h"
 #include "cpu/input_rows.h"
 #include "cpu/matrix_tile.h"
+#include "cpu/tile_product.h"
 
 namespace pagemill {
+
+enum class WeightKind { kFloat32, kBfloat16, kInt8 };
 
 // Columns of the product that a kernel works on at once, and the most rows.
 constexpr int32_t kPanelColumns = 16;
@@ -23,10 +26,14 @@ uint16_t to_bfloat16(float value);
 // A weight matrix [outputs, inputs] in panels of 16 outputs, padded with zeros: all of a panel's
 // numbers stand in the order in which a kernel reads them. Immutable, so safe to share.
 //
+// kBfloat16 and kInt8 stand in pairs of neighbouring inputs, as the instructions for 16-bit numbers
+// want them, and 16 pairs of a panel are one tile of tile_product.h.
+//
 // kInt8: rounded to 8 bits. A weight is the byte, times a whole factor (1 to 31) of its group of 32
 // neighbouring inputs, times its output's scale. Bytes times factors fit into the 16 bits that the
 // instructions take, so a product gets by with one scale an output, and the groups cost nothing in
-// its inner loop. Activations see InputRows.
+// its inner loop. Activations are rounded too, see InputRows; in which form depends on the instruction
+// set and on the number of rows.
 class PackedMatrix {
  public:
   // Reads `weight` [outputs][inputs]. Throws std::invalid_argument for sizes below 1, or inputs
@@ -40,7 +47,7 @@ class PackedMatrix {
 
   // Makes `rows` ready for `num_rows` rows of this matrix's inputs.
   void prepare(InputRows& rows, int32_t num_rows) const {
-    rows.resize(kind_, num_rows, inputs_, depth_);
+    rows.resize(row_form(num_rows), num_rows, inputs_, depth_);
   }
 
   // out[i][j] (+)= sum over k of rows[i][k] * weight[j][k], + bias[j] unless it is null.
@@ -49,6 +56,8 @@ class PackedMatrix {
 
  private:
   struct Call;  // one product's operands
+  RowForm row_form(int32_t num_rows) const;
+  void multiply_tiles(const InputRows& rows, const float* bias, bool accumulate, float* out) const;
   void pack_panel(const float* weight, int32_t panel);
   void pack_int8(const float* row, int32_t panel, int32_t column);
   const int16_t* widen_int8(const Call& call, int32_t panel) const;
@@ -56,18 +65,19 @@ class PackedMatrix {
   void multiply_float(const Call& call, int32_t first_row, int32_t last_row, int32_t panel) const;
   void store_tile(const Call& call, const float* sums, int32_t first_row, int32_t num_rows,
                   int32_t panel) const;
+  int64_t pair_place(int32_t panel, int32_t input, int32_t column) const;
   int64_t panel_elements() const { return int64_t{depth_} * kPanelColumns; }
 
   int32_t outputs_, inputs_;
-  int32_t depth_;  // inputs, padded to groups of 32 for kInt8
+  int32_t depth_;  // inputs, but for kFloat32 padded to groups of 32
   int32_t num_panels_;
   WeightKind kind_;
-  // One of these holds the panels: [panel][depth][16], for int8 [panel][depth / 2][16][2].
-  std::vector<float> float32_;
-  std::vector<uint16_t> bfloat16_;
-  std::vector<int8_t> int8_;
-  std::vector<uint8_t> factors_;  // int8: [panel][group][16]
-  std::vector<float> scales_;     // int8: [panel][16]
+  // One of these holds the panels: float32 [panel][depth][16], else [panel][depth / 2][16][2].
+  AlignedVector<float> float32_;
+  AlignedVector<uint16_t> bfloat16_;
+  AlignedVector<int8_t> int8_;
+  AlignedVector<uint8_t> factors_;  // int8: [panel][group][16]
+  AlignedVector<float> scales_;     // int8: [panel][16]
 };
 
 }  // namespace pagemill

@@ -73,15 +73,33 @@ def quantized_weights(weight: F32) -> NDArray[np.float64]:
     return out
 
 
+def bfloat16(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Rounded to the nearest bfloat16, ties to even."""
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+    return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def takes_pairs(kind: str, num_rows: int) -> bool:
+    """Whether the set in use multiplies pairs of bfloat16, so that rows are rounded to them."""
+    name = _core.instruction_set()
+    return name in ("avx512", "amx") if kind == "bf16" else name == "amx" and num_rows > 4
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("num_rows", [1, 6, 13])
+@pytest.mark.parametrize("num_rows", [1, 6, 13, 70])
 def test_int8_product_is_exact_but_for_its_rounding(shape: tuple[int, int], num_rows: int) -> None:
     weight, rows = numbers(*shape), numbers(num_rows, shape[1], seed=1)
     weight[:, ::5] *= 4  # groups of different size
     expected = quantized(rows, 2047) @ quantized_weights(weight).T
     found = multiply(weight, rows, "int8")
     # A weight that lies between two steps may be rounded either way.
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=np.abs(expected).max() * 1e-4)
+    tolerance = 1e-4
+    if takes_pairs("int8", num_rows):
+        # Bytes times factors are rounded to 8 binary digits, in rare cases next to a tie.
+        expected = bfloat16(rows) @ quantized_weights(weight).T
+        tolerance = 4e-3
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=np.abs(expected).max() * tolerance)
 
 
 def test_large_weights_cost_their_own_group_alone() -> None:
@@ -97,13 +115,46 @@ def test_int8_sums_of_many_inputs_stay_exact() -> None:
     np.testing.assert_allclose(multiply(weight, rows, "int8"), [[65536]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_rows", [1, 13])
-def test_bfloat16_product_rounds_the_weights_alone(num_rows: int) -> None:
-    torch = pytest.importorskip("torch")
-    weight, rows = numbers(33, 577), numbers(num_rows, 577, seed=1)
-    rounded = torch.from_numpy(weight).to(torch.bfloat16).double().numpy()
-    expected = rows.astype(np.float64) @ rounded.T
+@pytest.mark.parametrize("shape", [*SHAPES, (31, 1600), (49, 97)], ids=str)
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 13, 16, 17, 33, 70])
+def test_bfloat16_product_rounds_weights_and_rows_alone(
+    shape: tuple[int, int], num_rows: int
+) -> None:
+    """Rows only where the instructions take pairs of bfloat16."""
+    weight, rows = numbers(*shape), numbers(num_rows, shape[1], seed=1)
+    left = bfloat16(rows) if takes_pairs("bf16", num_rows) else rows.astype(np.float64)
+    expected = left @ bfloat16(weight).T
     np.testing.assert_allclose(multiply(weight, rows, "bf16"), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
+def test_every_instruction_set_agrees_with_the_portable_one(kind: str) -> None:
+    """Rows from 1 to 70, outputs and inputs beside the kernels' steps."""
+    used = _core.instruction_set()
+    tolerance = {"fp32": 1e-5, "bf16": 8e-3, "int8": 8e-3}[kind]
+    for outputs, inputs in ((37, 67), (64, 320), (95, 33)):
+        weight = numbers(outputs, inputs)
+        for num_rows in range(1, 71, 3):
+            rows, bias = numbers(num_rows, inputs, seed=1), numbers(outputs, seed=2)
+            residual = numbers(num_rows, outputs, seed=3)
+            found = multiply(weight, rows, kind, bias, residual)
+            _core.use_instruction_set("portable")
+            expected = multiply(weight, rows, kind, bias, residual)
+            _core.use_instruction_set(used)
+            largest = np.abs(expected).max()
+            np.testing.assert_allclose(found, expected, rtol=0, atol=largest * tolerance)
+
+
+@pytest.mark.parametrize("num_rows", [3, 40])
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+def test_what_is_no_number_stays_in_its_row(kind: str, num_rows: int) -> None:
+    weight, rows = np.abs(numbers(40, 50)) + 1, numbers(num_rows, 50, seed=1)
+    expected = multiply(weight, rows, kind)
+    rows[0, 7], rows[1, 49] = np.nan, np.inf
+    found = multiply(weight, rows, kind)
+    assert np.isnan(found[0]).all()
+    assert (found[1] == np.inf).all()
+    np.testing.assert_array_equal(found[2:], expected[2:])
 
 
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
