@@ -16,6 +16,7 @@ void require(bool holds, const char* message) {
 }  // namespace
 
 const ElementwiseKernels& elementwise_kernels() {
+  if (instruction_set() >= InstructionSet::kAvx512) return *avx512_elementwise_kernels();
   if (instruction_set() >= InstructionSet::kAvx2) return *avx2_elementwise_kernels();
   return *portable_elementwise_kernels();
 }

@@ -18,6 +18,8 @@ struct ElementwiseKernels {
 const ElementwiseKernels& elementwise_kernels();
 
 const ElementwiseKernels* portable_elementwise_kernels();
-const ElementwiseKernels* avx2_elementwise_kernels();  // nullptr where the build hasn't got it
+// nullptr where the build hasn't got them.
+const ElementwiseKernels* avx2_elementwise_kernels();
+const ElementwiseKernels* avx512_elementwise_kernels();
 
 }  // namespace pagemill
