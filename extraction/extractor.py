@@ -20,7 +20,7 @@ from .answers import Answer, Answers, Prepared, engine_problem, record_of, usage
 from .bound_schema import BoundSchema
 from .known import Known, find, put
 from .merge import merge
-from .page import PageLimits, barrier, read
+from .page import Page, PageLimits, barrier, read
 from .reason import Refused
 from .record import (
     ExtractOptions,
@@ -78,7 +78,7 @@ class Extractor:
             read_done = time.perf_counter()
             whole = known.whole_record(schema.schema)
             if whole is not None and not schema.validator.errors(whole):
-                return self._known_result(page, schema, options, known, whole, started)
+                return self._known_result(page, content, schema, options, known, whole, started)
             built = prompt.build(
                 self.tokenizer,
                 schema.prompt,
@@ -138,6 +138,7 @@ class Extractor:
     def _known_result(
         self,
         page: PageInput,
+        content: Page,
         schema: BoundSchema,
         options: ExtractOptions,
         known: Known,
@@ -154,6 +155,7 @@ class Extractor:
             model=self.model,
             prompt_version=prompt.PROMPT_VERSION,
             known=list(known.values),
+            text=content.text if options.text else None,
             timings=Timings(read_s=_since(started)),
         )
 
@@ -191,6 +193,7 @@ class Extractor:
             truncated=problem is None and any(was_cut(answer.last) for answer in answers),
             windows=len(answers),
             known=list(known.values),
+            text=prepared.page.text if prepared.options.text else None,
             usage=usage_of(answers),
             timings=Timings(
                 read_s=prepared.timings.read_s,

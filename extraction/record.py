@@ -46,6 +46,7 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     A page that is longer is read in up to `max_windows` windows of that size that overlap, each
     with a prompt of its own, and their records become one.
+    `text` returns the page's visible text with the record, in which evidence has its offsets.
     `timeout_s` counts from arrival at the engine, 0 means none; `salt` keeps a tenant's cached
     page blocks apart; `metadata` puts JSON-LD, microdata and OpenGraph values into the prompt;
     `known_values` takes what they answer plainly as it is, without asking the model.
@@ -58,6 +59,7 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     top_p: float = 1.0
     seed: int = 0
     evidence: bool = True
+    text: bool = False
     metadata: bool = True
     known_values: bool = True
     timeout_s: float = 0.0
@@ -141,6 +143,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     page was longer than its windows, and that some of it was left out; `windows` is how many there
     were. `truncated` says that the record is whole and valid, but max_tokens made it shorter than
     it would have been.
+    `text` is the page's visible text where the options ask for it.
     `known` are JSON pointers of values that the page states plainly: the model didn't choose them.
     """
 
@@ -157,6 +160,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     windows: int = 0
     known: list[str] = []
+    text: str | None = None
     usage: TokenUsage = TokenUsage()
     timings: Timings = Timings()
 

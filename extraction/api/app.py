@@ -13,7 +13,15 @@ from starlette.responses import Response
 from .. import logs
 from ..api_keys import ApiKeys
 from ..config import Settings, load_settings
-from . import problems, routes_batches, routes_extract, routes_health, routes_openai, routes_schemas
+from . import (
+    problems,
+    routes_batches,
+    routes_console,
+    routes_extract,
+    routes_health,
+    routes_openai,
+    routes_schemas,
+)
 from .access import AccessLog
 from .auth import Auth
 from .body_limits import BodyLimits
@@ -59,6 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes_batches.router,
         routes_openai.router,
         routes_health.router,
+        routes_console.router,
     ):
         app.include_router(router, dependencies=dependencies)
     problems.install(app)

@@ -17,7 +17,8 @@ from .problems import problem, problem_of
 from .services import in_thread
 
 # Everything else needs "read"; what isn't served needs a key all the same.
-_OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})
+_OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
+_CONSOLE = "/console/"
 _SUBMIT = frozenset({"/v1/extract", "/v1/batches", "/v1/chat/completions"})
 _SCHEMAS = "/v1/schemas/"
 
@@ -34,7 +35,7 @@ class Auth:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _OPEN:
+        if scope["type"] != "http" or _is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         token = _token(scope)
@@ -62,6 +63,10 @@ class Auth:
             return
         scope.setdefault("state", {})["api_key"] = key
         await self._app(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    return path in _OPEN or path.startswith(_CONSOLE)
 
 
 def _token(scope: Scope) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
+from pagemill.engine.protocol import EngineStats
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..inputs import BodyEncoding, PageLine
+from ..ledger import QueueDepth
 from ..record import ExtractOptions
 
 SchemaRef = Annotated[str, Field(min_length=1, max_length=128)]
@@ -31,6 +33,7 @@ class Options(Strict):
     top_p: float | None = Field(default=None, gt=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     evidence: bool | None = Field(default=None, description="Say where each value stands")
+    text: bool | None = Field(default=None, description="Return the text that evidence counts in")
     metadata: bool | None = Field(default=None, description="Show JSON-LD and such to the model")
     known_values: bool | None = Field(
         default=None, description="Take what metadata states plainly without asking the model"
@@ -213,3 +216,45 @@ class SchemaDiff(Strict):
     to_version: int
     verdict: str
     changes: list[SchemaChange]
+
+
+class EngineStatus(Strict):
+    """Shares from 0 to 1; `prefix_hit_rate` of all prompt tokens since the engine's start."""
+
+    running: int
+    waiting: int
+    credit: int
+    kv_cache_usage: float
+    prefix_hit_rate: float
+
+    @classmethod
+    def of(cls, stats: EngineStats) -> EngineStatus:
+        asked = sum(queries for queries, _ in stats.prefix_cache.values())
+        found = sum(hits for _, hits in stats.prefix_cache.values())
+        return cls(
+            running=stats.running,
+            waiting=stats.waiting,
+            credit=stats.credit,
+            kv_cache_usage=1 - stats.free_blocks / stats.total_blocks if stats.total_blocks else 0,
+            prefix_hit_rate=found / asked if asked else 0,
+        )
+
+
+class QueueStatus(Strict):
+    """Pages queued and leased now; done, failed and dead ever."""
+
+    queued: int
+    leased: int
+    done: int
+    failed: int
+    dead: int
+    oldest_s: float
+
+    @classmethod
+    def of(cls, depth: QueueDepth) -> QueueStatus:
+        return cls(**{name: getattr(depth, name) for name in cls.model_fields})
+
+
+class Status(Strict):
+    engine: EngineStatus | None
+    queue: QueueStatus | None

@@ -13,6 +13,7 @@ from pagemill.engine.protocol import EngineStats
 from ..ledger import QueueDepth
 from ..reason import Refused
 from .metrics import CONTENT_TYPE
+from .models import EngineStatus, QueueStatus, Status
 from .problems import problem, reason_of
 from .services import Services, in_thread, services_of
 
@@ -60,6 +61,18 @@ async def _outcome(work: Awaitable[_T]) -> _T | Exception:
 
 def _word(outcome: object) -> str:
     return str(reason_of(outcome)[0]) if isinstance(outcome, Exception) else "ok"
+
+
+@router.get("/v1/status")
+async def status(services: Annotated[Services, Depends(services_of)]) -> Status:
+    """Queue and engine at this moment; null for what doesn't answer."""
+    stats, depth = await asyncio.gather(
+        _outcome(engine_stats(services)), _outcome(in_thread(services.ledger.depth))
+    )
+    return Status(
+        engine=EngineStatus.of(stats) if isinstance(stats, EngineStats) else None,
+        queue=QueueStatus.of(depth) if isinstance(depth, QueueDepth) else None,
+    )
 
 
 @router.get("/metrics", response_class=Response)
