@@ -18,7 +18,7 @@ help:
 	@echo 'make demo           the whole line on sample pages, from nothing'
 	@echo 'make test           lint, types and the tests that take minutes'
 	@echo 'make slow           the tests that take longer'
-	@echo 'make faults         kill processes in the middle of bursts'
+	@echo 'make faults         25 faults in the middle of bursts, alone and in all pairs (an hour)'
 	@echo 'make soak           a million random scheduler steps under sanitizers'
 	@echo 'make tsan           the threads around the scheduler under ThreadSanitizer'
 	@echo 'make lint           ruff and mypy alone'
@@ -46,10 +46,10 @@ typecheck: $(INSTALLED)
 	$(BIN)/mypy $(foreach package,$(PACKAGES),-p pagemill.$(package))
 
 test: lint typecheck model
-	$(PYTEST) -m 'not slow and not containers'
+	$(PYTEST) -m 'not slow and not containers and not long'
 
 slow: model
-	$(PYTEST) -m slow
+	$(PYTEST) -m 'slow and not long'
 
 faults: model
 	$(PYTEST) tests/faults

@@ -109,7 +109,12 @@ class Child:
         deadline = time.monotonic() + self.start_timeout_s
         while True:
             if not self.is_running():
-                raise Refused(self.unavailable, f"the {self.name} didn't start", advice=self.tail())
+                status = self._supervisor.returncode if self._supervisor is not None else None
+                raise Refused(
+                    self.unavailable,
+                    f"the {self.name} didn't start (exit status {status})",
+                    advice=self.tail(),
+                )
             if self.is_ready():
                 return
             if time.monotonic() > deadline:

