@@ -41,7 +41,8 @@ struct Submission {
 struct Counters {
   int64_t requests_added = 0, requests_refused = 0, requests_started = 0, requests_resumed = 0;
   int64_t finished_stop = 0, finished_length = 0, cancelled = 0, deadline_missed = 0;
-  int64_t leases_expired = 0, forks = 0, forks_shared = 0;
+  int64_t leases_expired = 0;  // of clients that had requests left
+  int64_t forks = 0, forks_shared = 0;
   int64_t plans = 0, commits = 0, abandons = 0, rows = 0, preemptions = 0, stalls = 0;
   int64_t prompt_tokens = 0, prefill_chunks = 0, scheduled_tokens = 0, output_tokens = 0;
   int64_t drafted_tokens = 0, drafts_accepted = 0, drafts_dropped = 0;

@@ -50,6 +50,11 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
   request.registered = num_hits;
   request.computed = cached;
   set_prefilling(request, true);
+  // The first of what register_blocks() is about to touch.
+  const int32_t full = std::min(cached + tokens, request.known) / config_.block_size;
+  for (int32_t i = num_hits; i < std::min(full, num_hits + 32); ++i) {
+    if (config_.enable_prefix_caching) index_.prefetch_insert(request.blocks[i], request.hashes[i]);
+  }
 
   join_running(request);
   plan.rows[plan.num_rows] = {&request, num_hits, request.epoch, 0, false, false, true};

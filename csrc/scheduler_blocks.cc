@@ -42,19 +42,26 @@ BlockId Scheduler::take_block() {
 }
 
 void Scheduler::take_blocks(int32_t count, std::vector<BlockId>& blocks) {
-  // In rounds, so that what the next one touches is on its way to the cache for all of them.
+  // Each block goes through three stages, some blocks apart: what a stage touches is on its way to
+  // the cache while others are at work, above all while the free list is followed.
+  constexpr int32_t kApart = 6;
   const size_t first = blocks.size();
-  for (int32_t i = 0; i < count; ++i) {
-    blocks.push_back(pool_.allocate());
-    index_.prefetch(blocks.back());
+  blocks.resize(first + count);
+  BlockId* const out = blocks.data() + first;
+  for (int32_t i = 0; i < count + 2 * kApart; ++i) {
+    if (i < count) {
+      out[i] = pool_.allocate();
+      index_.prefetch(out[i]);
+    }
+    if (const int32_t next = i - kApart; next >= 0 && next < count) {
+      index_.prefetch_erase(out[next]);
+    }
+    if (const int32_t last = i - 2 * kApart; last >= 0 && index_.contains(out[last])) {
+      ++counters_.blocks_evicted;
+      index_.erase(out[last]);
+    }
   }
   counters_.blocks_allocated += count;
-  for (size_t i = first; i < blocks.size(); ++i) index_.prefetch_erase(blocks[i]);
-  for (size_t i = first; i < blocks.size(); ++i) {
-    if (!index_.contains(blocks[i])) continue;
-    ++counters_.blocks_evicted;
-    index_.erase(blocks[i]);
-  }
 }
 
 void Scheduler::append_block(Plan& plan, Request& request, BlockId block) {
@@ -98,7 +105,7 @@ void Scheduler::drop_block(BlockId block) {
 void Scheduler::register_full_blocks(Request& request, std::vector<BlockId>* log) {
   const int32_t verified = std::min(request.computed, request.known);
   const int32_t end = verified / config_.block_size;
-  constexpr int32_t kAhead = 8;
+  constexpr int32_t kAhead = 12;
   const auto prefetch = [&](int32_t i) {
     if (i < end) index_.prefetch_insert(request.blocks[i], request.hashes[i]);
   };

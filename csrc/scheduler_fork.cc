@@ -1,5 +1,6 @@
 // Requests that go on from where another stands, sharing its blocks.
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "scheduler.h"
@@ -148,9 +149,11 @@ void Scheduler::expire_leases(Plan& plan, double now) {
     const auto lease = leases_.find(request->client);
     if (lease != leases_.end() && now >= lease->second) left.push_back(request);
   }
+  std::set<int64_t> clients;
+  for (const Request* request : left) clients.insert(request->client);
+  counters_.leases_expired += static_cast<int64_t>(clients.size());
   end_all(plan, left, Finish::kLease);
-  counters_.leases_expired +=
-      std::erase_if(leases_, [now](const auto& lease) { return now >= lease.second; });
+  std::erase_if(leases_, [now](const auto& lease) { return now >= lease.second; });
   next_lease_ = std::numeric_limits<double>::infinity();
   for (const auto& [client, until] : leases_) next_lease_ = std::min(next_lease_, until);
 }

@@ -19,6 +19,8 @@ _MAX_REQUEST_ID = 256
 _MAX_STOP_IDS = 64
 _MAX_PRIORITY = 1 << 31
 _MAX_SAMPLES = 64
+_MAX_LOGPROBS = 64
+_MAX_BEAMS = 64
 
 
 def stable_hash(text: str) -> int:
@@ -26,6 +28,11 @@ def stable_hash(text: str) -> int:
     if not text:
         return 0
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def client_number(client: bytes) -> int:
+    """What the scheduler calls a client."""
+    return int.from_bytes(hashlib.blake2b(client, digest_size=8).digest(), "little")
 
 
 def make_entry(
@@ -127,9 +134,25 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
         raise _invalid("top_p must lie in (0, 1]")
     if not 1 <= sampling.n <= _MAX_SAMPLES:
         raise _invalid(f"n must lie in 1 to {_MAX_SAMPLES}")
+    if not -1 <= sampling.logprobs <= _MAX_LOGPROBS:
+        raise _invalid(f"logprobs must lie in -1 (none) to {_MAX_LOGPROBS}")
+    _check_beams(sampling)
     if not 0 <= sampling.seed < 1 << 63:
         raise _invalid("seed must lie in [0, 2**63)")
     if len(sampling.stop_token_ids) > _MAX_STOP_IDS:
         raise _invalid(f"at most {_MAX_STOP_IDS} stop_token_ids are served")
     if any(not 0 <= token < vocab_size for token in sampling.stop_token_ids):
         raise _invalid(f"stop_token_ids must lie in [0, {vocab_size})")
+
+
+def _check_beams(sampling: SamplingParams) -> None:
+    if not 0 <= sampling.beam_width <= _MAX_BEAMS:
+        raise _invalid(f"beam_width must lie in 0 (none) to {_MAX_BEAMS}")
+    if not (math.isfinite(sampling.length_penalty) and abs(sampling.length_penalty) <= 10):
+        raise _invalid("length_penalty must lie in [-10, 10]")
+    if not sampling.beam_width:
+        return
+    if sampling.n > sampling.beam_width:
+        raise _invalid("n must not be more than beam_width")
+    if sampling.temperature or sampling.logprobs >= 0 or sampling.ignore_eos:
+        raise _invalid("beam search is served without temperature, logprobs and ignore_eos")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pagemill._core import Refusal, Scheduler
 
 from .admission import check_budget, make_entry, refused, sample_of
+from .beam_search import BeamSearch
 from .config import EngineConfig
 from .errors import EngineError, EngineReason
 from .executor.base import Executor
@@ -35,10 +36,11 @@ from .protocol import (
     Rejected,
     Request,
     Submit,
+    TokenLogprob,
     Welcome,
 )
-from .request_book import Entry, RequestBook, Verdict
-from .stepper import Progress, Stepper
+from .request_book import Entry, Progress, RequestBook, Verdict
+from .stepper import LEASE_ENDED, Stepper
 from .vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -82,7 +84,6 @@ class EngineCore:
         self.grammars = grammars
         self._parking = Parking()
         self._stepper = Stepper(make_scheduler, executor, self._book, self._counters, clock)
-        self._next_number = 1
         self._closed: EngineError | None = None
         self._heard: dict[bytes, float] = {}  # of clients with requests
         self._ticked = clock()
@@ -95,7 +96,7 @@ class EngineCore:
     def handle(self, client: bytes, message: ClientMessage) -> None:
         """Take a message of a client; answers wait in `take`."""
         if client in self._heard:
-            self._heard[client] = self._clock()
+            self._hear(client, self._clock())
         if isinstance(message, Submit):
             self._submit(client, message)
         elif isinstance(message, Cancel):
@@ -122,6 +123,11 @@ class EngineCore:
     def end_all(self, error: EngineError) -> None:
         """End every request with `error`."""
         verdict = Verdict("error", error.reason, str(error))
+        searches = set()
+        for entry in self._book:
+            if entry.search is not None and id(entry.search) in searches:
+                self._book.remove(entry)  # One beam answers for all.
+            searches.add(id(entry.search))
         for entry in self._book:
             self._finish(entry, verdict, ())
 
@@ -149,6 +155,8 @@ class EngineCore:
         self._stepped = self._clock()
         for item in progress or ():
             self._report(item)
+        for client in {i.entry.client for i in progress or () if i.verdict is LEASE_ENDED}:
+            self._lease_ended(client)
         return progress is not None
 
     def tick(self) -> None:
@@ -161,11 +169,15 @@ class EngineCore:
             self._finish(entry, verdict, ())
         for client in self._book.clients():
             if now - self._heard.get(client, now) > self._config.client_timeout_s:
-                _log.warning("a client was silent for too long: its requests are cancelled")
-                self.gone(client)
+                self._lease_ended(client)
             else:
                 # Reaching it is the test; it tells the client that the loop goes round, too.
                 self._outputs.setdefault(client, [])
+
+    def _lease_ended(self, client: bytes) -> None:
+        # The scheduler has ended those that it knows; some may wait for a grammar or a sample.
+        _log.warning("a client was silent for too long: its requests are cancelled")
+        self.gone(client)
 
     def stats(self) -> EngineStats:
         scheduler = self._stepper.scheduler
@@ -215,11 +227,11 @@ class EngineCore:
             )
         now = self._clock()
         entry = make_entry(
-            self._next_number, client, request, self.info.vocab_size, self._eos_ids, now
+            self._book.new_number(), client, request, self.info.vocab_size, self._eos_ids, now
         )
-        self._next_number += 1
         waiting = self._stepper.num_waiting + len(self._parking)
-        if waiting + request.sampling.n > self._config.max_waiting_requests:
+        wanted = max(request.sampling.n, request.sampling.beam_width)
+        if waiting + wanted > self._config.max_waiting_requests:
             raise EngineError(EngineReason.OVERLOADED, "too many requests wait: retry later")
         if request.grammar is not None:
             entry.grammar = self.grammars.acquire(request.grammar)
@@ -237,16 +249,24 @@ class EngineCore:
 
     def _enter(self, entry: Entry) -> None:
         self._book.add(entry)
-        self._heard.setdefault(entry.client, entry.arrival)
+        if entry.client not in self._heard:
+            self._hear(entry.client, entry.arrival)
+
+    def _hear(self, client: bytes, now: float) -> None:
+        """A client with requests shows that it lives: its lease is renewed."""
+        self._heard[client] = now
+        self._stepper.renew(client, now + self._config.client_timeout_s)
 
     def _queue(self, entry: Entry) -> None:
         """Hand an entry to the scheduler; EngineError, and no trace of it, when that refuses."""
         if entry.grammar is not None and self._config.close_records:
             try:
-                check_budget(entry.request.sampling.max_tokens, entry.grammar.min_tokens)
+                check_budget(entry.request.sampling.record_tokens, entry.grammar.min_tokens)
             except EngineError:
                 self._let_go(entry)
                 raise
+        if entry.request.sampling.beam_width:
+            entry.search = BeamSearch(entry)
         try:
             code = self._stepper.add(entry)
         except (ValueError, OverflowError) as error:
@@ -263,9 +283,9 @@ class EngineCore:
             )
         if self._book.get(entry.number) is None:
             self._enter(entry)
-        for sample in range(1, entry.request.sampling.n):
-            other = sample_of(entry, sample, self._next_number)
-            self._next_number += 1
+        samples = 0 if entry.search is not None else entry.request.sampling.n
+        for sample in range(1, samples):
+            other = sample_of(entry, sample, self._book.new_number())
             if entry.request.grammar is not None:
                 other.grammar = self.grammars.acquire(entry.request.grammar)
             self._enter(other)
@@ -292,9 +312,8 @@ class EngineCore:
                 self._finish(entry, Verdict("error", error.reason, str(error)), ())
 
     def _cancel(self, entry: Entry, verdict: Verdict) -> None:
-        if entry.queued:
-            entry.verdict = entry.verdict or verdict
-            self._stepper.scheduler.cancel(entry.number)
+        if entry.queued or entry.search is not None:
+            self._stepper.cancel(entry, verdict)
         else:
             self._finish(entry, verdict, ())
 
@@ -305,27 +324,35 @@ class EngineCore:
             if not entry.first_token_s:
                 entry.first_token_s = self._clock() - entry.arrival
                 self._counters.prompt_tokens += len(entry.prompt)
-        tokens = tuple(item.token_ids)
+        tokens, logprobs = tuple(item.token_ids), item.logprobs
         if verdict is not None:
             if verdict.finish == "stop" and tokens and tokens[-1] in entry.stop_ids:
-                tokens = tokens[:-1]  # The stop token itself is counted, not handed out.
-            self._finish(entry, verdict, tokens)
+                # The stop token itself is counted, not handed out.
+                tokens, logprobs = tokens[:-1], logprobs[: len(tokens) - 1]
+            self._finish(entry, verdict, tokens, logprobs)
         else:
             output = Output(
                 entry.request.request_id,
                 tokens,
                 first_token_s=entry.first_token_s,
                 sample=entry.sample,
+                logprobs=logprobs,
             )
             self._outputs.setdefault(entry.client, []).append(output)
 
-    def _finish(self, entry: Entry, verdict: Verdict, tokens: tuple[int, ...]) -> None:
+    def _finish(
+        self,
+        entry: Entry,
+        verdict: Verdict,
+        tokens: tuple[int, ...],
+        logprobs: tuple[TokenLogprob, ...] = (),
+    ) -> None:
         self._counters.finished[verdict.finish] += 1
         self._counters.records_closed_early += entry.closed_early
         self._counters.loops_closed += entry.loops_closed
         self._book.remove(entry)
         open_samples = len(self._book.find(entry.client, entry.request.request_id))
-        output = entry.last_output(verdict, tokens, self._clock(), open_samples)
+        output = entry.last_output(verdict, tokens, self._clock(), open_samples, logprobs)
         self._outputs.setdefault(entry.client, []).append(output)
         self._parking.remove(entry)
         self._let_go(entry)

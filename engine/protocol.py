@@ -13,7 +13,7 @@ import msgspec
 
 from .errors import EngineError, EngineReason
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_PAGE_BYTES = 1024 * 1024
 
@@ -23,7 +23,11 @@ FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How tokens are chosen; temperature 0 is greedy. `seed` fixes a request's own generator.
 
-    `n` samples are drawn; sample i draws as a request with the seed `seed` + i would.
+    `n` samples are drawn; sample i draws as a request with the seed `seed` + i would. `logprobs`
+    >= 0 asks for the log probability of each token, and of so many of the best ones besides. With
+    `beam_width` > 0 the `n` best of a beam search are given instead of samples, when all are found;
+    a text's score is the sum of its log probabilities by its number of tokens, the end counted, to
+    the power of `length_penalty`.
     """
 
     max_tokens: int = 256
@@ -33,6 +37,21 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     n: int = 1
+    logprobs: int = -1
+    beam_width: int = 0
+    length_penalty: float = 1.0
+
+    @property
+    def record_tokens(self) -> int:
+        """Tokens that a record may take; a beam's end takes one more."""
+        return self.max_tokens - (1 if self.beam_width else 0)
+
+    @property
+    def num_scores(self) -> int:
+        """Candidates at each position whose log probabilities are wanted."""
+        if self.beam_width:
+            return 2 * self.beam_width  # so many go on even when as many end
+        return max(1, self.logprobs) if self.logprobs >= 0 else 0
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,13 +149,26 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loops_closed: int = 0
 
 
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The log probability of a token that was given, and the best (token, log probability).
+
+    They are the model's over the whole vocabulary, before grammar, temperature and top-p; only
+    tokens that the grammar allows are listed.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """New tokens of one sample of a request; its last one carries `finish` and `usage`.
 
     `open_samples` counts, with `finish`, the request's samples that still go on.
 
     `finish == "error"` comes with `reason` (an EngineReason) and `message`. Times are seconds
-    since arrival at the core: `first_token_s`, `finished_s`.
+    since arrival at the core: `first_token_s`, `finished_s`. `logprobs` are of `token_ids`, where
+    they were asked for; `score` is that of a beam search.
     """
 
     request_id: str
@@ -149,6 +181,8 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished_s: float = 0.0
     sample: int = 0
     open_samples: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+    score: float = 0.0
 
     @property
     def ends_request(self) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from pagemill._core import Grammar, PageSpans
 
 from .executor.rows import SlotStart
-from .protocol import MAX_PAGE_BYTES, FinishReason, Output, Request, Usage
+from .protocol import MAX_PAGE_BYTES, FinishReason, Output, Request, TokenLogprob, Usage
+
+if TYPE_CHECKING:
+    from .beam_search import BeamSearch
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Entry:
     loops_closed: int = 0
     queued: bool = False  # with the scheduler; else it waits for its grammar
     sample: int = 0  # which of the request's samples
+    search: BeamSearch | None = None  # that it is a beam of
+    score: float = 0.0  # of a finished search's text
     verdict: Verdict | None = None  # decided already; stands instead of what the scheduler says
 
     def start(self, slot: int) -> SlotStart:
@@ -60,7 +66,12 @@ class Entry:
         )
 
     def last_output(
-        self, verdict: Verdict, token_ids: tuple[int, ...], now: float, open_samples: int = 0
+        self,
+        verdict: Verdict,
+        token_ids: tuple[int, ...],
+        now: float,
+        open_samples: int = 0,
+        logprobs: tuple[TokenLogprob, ...] = (),
     ) -> Output:
         """The Output that ends the sample; `open_samples` of the request go on."""
         return Output(
@@ -82,7 +93,19 @@ class Entry:
             finished_s=now - self.arrival,
             sample=self.sample,
             open_samples=open_samples,
+            logprobs=logprobs,
+            score=self.score,
         )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """New tokens of a request (stop tokens included), and how it ended, if it did."""
+
+    entry: Entry
+    token_ids: Sequence[int]
+    verdict: Verdict | None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class RequestBook:
@@ -91,12 +114,18 @@ class RequestBook:
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
         self._of_client: dict[bytes, dict[str, list[Entry]]] = {}  # by request: its samples
+        self._last_number = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
+
+    def new_number(self) -> int:
+        """A number that no entry ever had."""
+        self._last_number += 1
+        return self._last_number
 
     def add(self, entry: Entry) -> None:
         self._entries[entry.number] = entry

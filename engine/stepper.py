@@ -1,60 +1,46 @@
-"""One step: plan, execute, commit; and what happens when a step fails.
+"""One step: plan, execute, commit.
 
 With look-ahead the next step is planned and launched before the result of the one before it is
 waited for, so that planning, committing and answering clients take no time from the executor.
 
-A failed step is undone (`Scheduler.abandon`) and planned again. When it fails once more, the
-rows that make it fail are looked for by running parts of the plan; their requests end with
-engine_error and the others go on. When scheduler or batch can't be trusted any more, both start
-anew: all requests end with engine_error, the engine lives.
+A step that fails is undone and planned again, see step_failures.py. When scheduler or batch can't
+be trusted any more, both start anew: all requests end with engine_error, the engine lives.
 """
 
 from __future__ import annotations
 
 import collections
-import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from pagemill._core import Finish, Plan, Refusal, Scheduler
 
-from .admission import stable_hash
+from .admission import client_number, stable_hash
+from .beam_search import BeamSearch
+from .beams import Beams
 from .errors import EngineReason
 from .executor.base import Executor
 from .executor.batch import CUT, LOOPED
 from .executor.rows import SlotStart, StepResult
+from .executor.scores import TokenScores
 from .launch import Launched, Runner, StepSkipped
 from .metrics import EngineCounters
-from .request_book import Entry, RequestBook, Verdict
+from .protocol import TokenLogprob
+from .request_book import Entry, Progress, RequestBook, Verdict
 from .samples import SampleForks
+from .step_failures import StepFailures
 
-_log = logging.getLogger(__name__)
-
+LEASE_ENDED = Verdict("cancelled", EngineReason.CANCELLED, "the client's lease has ended")
 _FINISHES = {
     Finish.STOP: Verdict("stop"),
     Finish.LENGTH: Verdict("length"),
     Finish.CANCELLED: Verdict("cancelled", EngineReason.CANCELLED),
     Finish.DEADLINE: Verdict("deadline", EngineReason.DEADLINE, "the request's time is over"),
-    Finish.LEASE: Verdict("cancelled", EngineReason.CANCELLED, "the client's lease has ended"),
+    Finish.LEASE: LEASE_ENDED,
 }
 _STALL_S = 30.0
-_MAX_RESETS_IN_A_ROW = 3
-
-
-class EngineBroken(RuntimeError):
-    """Starting anew did not help: the process had better end and be started again."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """New tokens of a request (stop tokens included), and how it ended, if it did."""
-
-    entry: Entry
-    token_ids: Sequence[int]
-    verdict: Verdict | None
 
 
 class Stepper:
@@ -75,36 +61,47 @@ class Stepper:
         self._clock = clock
         self.scheduler = make_scheduler()
         self._slot_numbers: dict[int, int] = {}  # whose slot is it
-        self._failures = 0  # of the step that is being tried
-        self._resets = 0  # since the last good step
         self._moved = clock()  # when a step last did something
         # Launched and not committed, oldest first. With look-ahead one runs while another is
         # planned.
         self._launched: collections.deque[Launched] = collections.deque()
         self._depth = self.scheduler.max_outstanding_plans()
         self._runner = Runner(threaded=self._depth > 1)
+        self._failing = StepFailures(executor, self._runner, counters)
         self._samples = SampleForks(book)
+        self._beams = Beams(book)
+        self._ending: list[tuple[BeamSearch, Verdict]] = []
 
     def add(self, entry: Entry) -> int:
-        """Queue an entry; a `Refusal` code."""
+        """Queue an entry where it stands; a `Refusal` code."""
         request = entry.request
+        tokens = entry.prompt
+        if entry.output_ids:
+            tokens = np.concatenate([tokens, np.array(entry.output_ids, dtype=np.int32)])
         code = self.scheduler.add(
             entry.number,
-            entry.prompt,
-            max_tokens=request.sampling.max_tokens,
-            stop_token_ids=sorted(entry.stop_ids),
+            tokens,
+            max_tokens=request.sampling.max_tokens - len(entry.output_ids),
+            # A beam's end is the search's to decide.
+            stop_token_ids=() if entry.search is not None else sorted(entry.stop_ids),
             priority=request.priority,
             salt=stable_hash(request.salt),
             salt_from=request.salt_from,
             tenant=stable_hash(request.tenant),
             tag=stable_hash(request.tag),
+            client=client_number(entry.client),
             arrival=entry.arrival,
             deadline=entry.deadline,
+            multi_step=not request.sampling.num_scores,  # scores are told of one token a step
         )
         if code == Refusal.NONE:
             entry.queued = True
             self._moved = self._clock()
         return code
+
+    def renew(self, client: bytes, until: float) -> None:
+        """Let a client's requests live until then (on the stepper's clock), or until renewed."""
+        self.scheduler.renew(client_number(client), until)
 
     def fork(self, first: Entry, other: Entry) -> int:
         """Start another sample from the prompt of the first; a `Refusal` code."""
@@ -113,6 +110,27 @@ class Stepper:
             return self.add(other)
         other.queued = code == Refusal.NONE
         return code
+
+    def fork_at(self, parent: Entry, child: Entry) -> int:
+        """Start an entry whose output is its parent's but for the last token; a `Refusal` code."""
+        code = Refusal.UNKNOWN_PARENT
+        if self._book.get(parent.number) is parent:
+            keep = len(child.prompt) + len(child.output_ids)
+            code = self.scheduler.fork(
+                parent.number, child.number, keep=keep, last_token=child.output_ids[-1]
+            )
+        if code == Refusal.UNKNOWN_PARENT:
+            return self.add(child)
+        child.queued = code == Refusal.NONE
+        return code
+
+    def cancel(self, entry: Entry, verdict: Verdict) -> None:
+        """End an entry that is queued; it is reported by a later step."""
+        entry.verdict = entry.verdict or verdict
+        if entry.search is not None:
+            self._ending.append((entry.search, entry.verdict))
+        else:
+            self.scheduler.cancel(entry.number)
 
     def fork_later(self, first: Entry, other: Entry) -> None:
         """Have another sample start as soon as the first one's prompt is computed."""
@@ -125,7 +143,7 @@ class Stepper:
 
     def step(self) -> list[Progress] | None:
         """Launch what may run and commit the oldest step; None when nothing could be done."""
-        ended: list[Progress] = []
+        ended = self._end_searches()
         while len(self._launched) < self._depth:
             try:
                 launched = self._launch(ended)
@@ -143,6 +161,15 @@ class Stepper:
                 return self._start_anew("planning", RuntimeError("no request gets on"))
             return None
         return ended + self._land(self._launched.popleft())
+
+    def _end_searches(self) -> list[Progress]:
+        ending, self._ending = self._ending, []
+        return [
+            progress
+            for search, verdict in ending
+            if search.verdict is None
+            for progress in self._beams.end(self, search, verdict)
+        ]
 
     @property
     def in_flight(self) -> bool:
@@ -183,9 +210,10 @@ class Stepper:
             progress = self._commit(launched, result)
             self._propose(launched.slots)
             self._samples.fork(self)
+            progress += self._beams.advance(self)
         except Exception as error:
             return self._start_anew("committing", error)
-        self._failures = self._resets = 0
+        self._failing.step_went_well()
         self._moved = self._clock()
         self._counters.step(launched.num_tokens, launched.plan_s, execute_s, self._moved - started)
         return progress
@@ -225,12 +253,22 @@ class Stepper:
         ended = []
         for number, code in zip(plan.ended_ids.tolist(), plan.ended_reasons.tolist(), strict=True):
             entry = self._book.get(number)
-            if entry is not None:  # Else it was reported with an earlier plan that was undone.
+            if entry is None:
+                continue  # It was reported with an earlier plan that was undone.
+            if entry.search is not None:
+                ended += self._beams.end(self, entry.search, entry.verdict or _FINISHES[code])
+            else:
                 ended.append(self._end(entry, (), _FINISHES[code]))
         return ended
 
-    def _end(self, entry: Entry, token_ids: Sequence[int], verdict: Verdict) -> Progress:
-        return Progress(entry, token_ids, entry.verdict or verdict)
+    def _end(
+        self,
+        entry: Entry,
+        token_ids: Sequence[int],
+        verdict: Verdict,
+        logprobs: tuple[TokenLogprob, ...] = (),
+    ) -> Progress:
+        return Progress(entry, token_ids, entry.verdict or verdict, logprobs)
 
     def _commit(self, launched: Launched, result: StepResult) -> list[Progress]:
         for index in np.flatnonzero(result.marks).tolist():
@@ -239,6 +277,7 @@ class Stepper:
                 entry.closed_early |= bool(result.marks[index] & CUT)
                 entry.loops_closed += bool(result.marks[index] & LOOPED)
         commit = self.scheduler.commit(launched.plan, result.tokens, result.counts, result.ends)
+        scored = {self._slot_numbers[slot]: scores for slot, scores in result.scores.items()}
         bounds = commit.token_start.tolist()
         tokens = commit.tokens.tolist()
         progress = []
@@ -248,10 +287,16 @@ class Stepper:
             entry = self._entry(number)
             new = tokens[bounds[index] : bounds[index + 1]]
             entry.output_ids.extend(new)
+            scores = scored.get(number)
+            if entry.search is not None:
+                if scores is not None and new:
+                    self._beams.hear(entry, scores)
+                continue
+            logprobs = _logprobs(entry, new, scores)
             if finish:
-                progress.append(self._end(entry, new, _FINISHES[finish]))
+                progress.append(self._end(entry, new, _FINISHES[finish], logprobs))
             elif new:
-                progress.append(Progress(entry, new, None))
+                progress.append(Progress(entry, new, None, logprobs))
         return progress
 
     def _count_drafts(self, slots: NDArray[np.int32], result: StepResult) -> None:
@@ -271,82 +316,40 @@ class Stepper:
             numbers = [self._slot_numbers[slot] for slot in slots.tolist()]
             self.scheduler.propose(np.array(numbers), drafts.starts, drafts.tokens)
 
-    # --- steps that fail ------------------------------------------------------------------------
+    # --- steps that fail (step_failures.py) -----------------------------------------------------
 
     def _undo(self, failed: Launched, error: Exception) -> list[Progress]:
-        plan = failed.plan
-        self._failures += 1
-        self._counters.failed_steps += 1
-        _log.warning(
-            "a step of %d rows failed: %s",
-            plan.num_rows,
-            type(error).__name__,
-            exc_info=self._failures == 1,
-        )
+        later = list(self._launched)
+        self._launched.clear()
         try:
-            # What was launched behind it was skipped, and goes first.
-            later = list(self._launched)
-            self._launched.clear()
-            for launched in reversed(later):
-                launched.result.exception()
-                self.scheduler.abandon(launched.plan)
-            slots = plan.slots.tolist()
-            entries = [self._holder(slot) for slot in slots]
-            guilty: list[Entry] = []
-            if self._failures > 1:
-                found = self._failing_rows(plan, range(len(slots)))
-                guilty = [entry for row in found if (entry := entries[row]) is not None]
-                # None fails alone: the step is made smaller by its youngest request.
-                guilty = guilty or [entry for entry in entries if entry is not None][-1:]
-            self.scheduler.abandon(plan)
-            self._runner.resume()
-            self._executor.restore(
-                [
-                    entry.start(slot)
-                    for slot, entry in zip(slots, entries, strict=True)
-                    if entry is not None
-                ]
-            )
-            for entry in guilty:
-                entry.verdict = Verdict(
-                    "error",
-                    EngineReason.ENGINE_ERROR,
-                    f"a step with this request failed ({type(error).__name__})",
-                )
-                self.scheduler.cancel(entry.number)
-            if guilty:
-                self._failures = 0
+            entries = [self._holder(slot) for slot in failed.plan.slots.tolist()]
+            self._failing.undo(self.scheduler, failed, later, entries, error)
         except Exception as second:
             return self._start_anew("undoing", second)
         return []
 
-    def _failing_rows(self, plan: Plan, rows: Sequence[int]) -> list[int]:
-        """Rows whose forward pass raises alone, found by halving."""
-        try:
-            self._executor.probe(plan, rows)
-        except Exception:
-            if len(rows) == 1:
-                return [rows[0]]
-            middle = len(rows) // 2
-            return self._failing_rows(plan, rows[:middle]) + self._failing_rows(plan, rows[middle:])
-        return []
-
     def _start_anew(self, phase: str, error: Exception) -> list[Progress]:
-        self._resets += 1
-        self._counters.resets += 1
-        _log.error("%s failed, starting anew: %s", phase, error, exc_info=error)
-        if self._resets > _MAX_RESETS_IN_A_ROW:
-            raise EngineBroken(f"{phase} keeps failing: {error}") from error
-        for launched in self._launched:
-            launched.result.exception()
+        verdict = self._failing.start_anew(phase, error, self._launched)
         self._launched.clear()
-        self._runner.resume()
         self._counters.keep(self.scheduler.stats(), self.scheduler.prefix_stats())
         self.scheduler = self._make_scheduler()
-        self._executor.reset()
         self._slot_numbers.clear()
-        self._failures = 0
-        verdict = Verdict(
-            "error", EngineReason.ENGINE_ERROR, f"the engine had to start anew ({phase} failed)"
-        )
-        return [self._end(entry, (), verdict) for entry in self._book if entry.queued]
+        ended = []
+        for entry in self._book:
+            if not entry.queued and entry.search is None:
+                continue  # It waits for its grammar or its first sample.
+            if entry.search is None:
+                ended.append(self._end(entry, (), verdict))
+            elif entry.search.verdict is None:
+                ended += self._beams.end(self, entry.search, verdict)
+        return ended
+
+
+def _logprobs(
+    entry: Entry, tokens: Sequence[int], scores: TokenScores | None
+) -> tuple[TokenLogprob, ...]:
+    if scores is None or not tokens:
+        return ()
+    count = entry.request.sampling.logprobs
+    top = tuple(zip(scores.ids[:count], scores.logprobs[:count], strict=True))
+    return (TokenLogprob(tokens[0], scores.taken, top),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from pagemill._core import Plan
 from .batch import Batch
 from .passes import NO_RESULT, PassResults
 from .rows import Drafts, SlotStart, StepResult, StepRows
+from .scores import TokenScores
 
 _I32 = NDArray[np.int32]
 
@@ -27,6 +29,7 @@ class Executor(ABC):
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
+        self.scores: dict[int, TokenScores] = {}  # of the pass that runs, by slot
 
     def execute(self, plan: Plan, starts: Sequence[SlotStart]) -> StepResult:
         """Run one plan; `starts` says what its `started_slots` hold.
@@ -75,6 +78,7 @@ class Executor(ABC):
             return NO_RESULT
         rows = rows.filled(batch.last_tokens)
         self._check(rows)
+        self.scores = {}
         chosen = self.forward(rows)
         slots, drafts = rows.sampling_slots(), rows.drafts()
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() < batch.vocab_size:
@@ -85,7 +89,8 @@ class Executor(ABC):
             counts = np.empty_like(slots)
             batch.grammar_rows.accept(slots, drafts.starts, drafts.tokens, chosen, counts)
             tokens = np.ascontiguousarray(chosen[drafts.places() < counts[drafts.owners()]])
-        return batch.advance(slots, counts, tokens, drafts.lengths())
+        result = batch.advance(slots, counts, tokens, drafts.lengths())
+        return replace(result, scores=self.scores) if self.scores else result
 
     def propose(self, slots: _I32) -> Drafts | None:
         """Guess at the next tokens of slots; None when the batch makes no drafts."""
@@ -114,7 +119,8 @@ class Executor(ABC):
         """Compute the rows, write their K/V, and return the token chosen at each position.
 
         Positions are those of `StepRows.positions_to_choose`; a row's choice at a position takes
-        the drafts before it to be accepted.
+        the drafts before it to be accepted. For slots with `Batch.num_scores` it fills `scores`; of
+        a beam's candidates it chooses the best that goes on.
         """
 
     @abstractmethod

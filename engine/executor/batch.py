@@ -49,7 +49,9 @@ class Batch:
         self._seed = seed
         self.last_tokens: _I32 = np.zeros(num_slots, dtype=np.int32)  # the newest of each slot
         self.finished = np.zeros(num_slots, dtype=np.bool_)  # slots with nothing more to compute
-        self._stop_ids: list[frozenset[int]] = [frozenset()] * num_slots
+        self.num_scores = np.zeros(num_slots, dtype=np.int32)  # candidates told of each slot
+        self.is_beam = np.zeros(num_slots, dtype=np.bool_)
+        self.stop_ids: list[frozenset[int]] = [frozenset()] * num_slots
         self._close_records = close_records
         self._close_loops = close_loops
         self.drafter: Drafter | None = None
@@ -62,7 +64,9 @@ class Batch:
         self.top_p[slot] = sampling.top_p
         self._seeds[slot] = sampling.seed
         self._produced[slot] = len(start.output_ids)
-        self._stop_ids[slot] = start.stop_ids
+        self.stop_ids[slot] = start.stop_ids
+        self.num_scores[slot] = sampling.num_scores
+        self.is_beam[slot] = sampling.beam_width > 0
         if start.output_ids:
             self.last_tokens[slot] = start.output_ids[-1]
         if start.grammar is None:
@@ -71,7 +75,8 @@ class Batch:
         self.grammar_rows.attach(slot, start.grammar, start.verbatim)
         self.grammar_rows.set_closing(
             slot,
-            tokens_left=sampling.max_tokens if self._close_records else -1,
+            # A beam's end takes a token.
+            tokens_left=sampling.record_tokens if self._close_records else -1,
             loops=self._close_loops,
         )
         self.grammar_rows.advance(
@@ -79,16 +84,19 @@ class Batch:
         )
         # Those tokens' marks were told when they were produced.
         self.take_marks(np.array([slot], dtype=np.int32))
-        if self.drafter is not None:
+        # Candidates are told of one position a step: such a slot runs without drafts.
+        if self.drafter is not None and not self.num_scores[slot]:
             self.drafter.start(slot, start.prompt, start.page, output)
 
     def end(self, slot: int) -> None:
         """Let go of a slot; nothing happens when it is free."""
         if self.grammar_rows.is_attached(slot):
-            if self.drafter is not None:
+            if self.drafter is not None and not self.num_scores[slot]:
                 self.drafter.end(slot)  # reads the grammar
             self.grammar_rows.detach(slot)
         self.temperature[slot] = 0.0
+        self.num_scores[slot] = 0
+        self.is_beam[slot] = False
         self.finished[slot] = False
 
     def add_blocks(self, slots: _I32, indices: _I32, blocks: _I32) -> None:
@@ -106,6 +114,9 @@ class Batch:
             forced, copied = self.drafter.advance(slots, counts, tokens, num_drafts)
         last = np.cumsum(counts) - 1
         ends = np.ascontiguousarray(ends[last])
+        for row in np.flatnonzero(self.is_beam[slots]).tolist():
+            # A record that can't go on is over; a beam's end counts towards its score.
+            ends[row] &= tokens[last[row]] in self.stop_ids[slots[row]]
         self.last_tokens[slots] = tokens[last]
         self._note_finished(slots, counts, tokens, ends)
         return StepResult(tokens, counts, ends, self.take_marks(slots), forced, copied)
@@ -115,7 +126,7 @@ class Batch:
     ) -> None:
         self.finished[slots] |= ends != 0
         for slot, token in zip(np.repeat(slots, counts).tolist(), tokens.tolist(), strict=True):
-            if token in self._stop_ids[slot]:
+            if token in self.stop_ids[slot]:
                 self.finished[slot] = True
 
     def places(self, slots: _I32, positions: _I32) -> _I32:

@@ -18,6 +18,7 @@ from ..counter_rng import mix
 from .base import Executor
 from .batch import Batch
 from .rows import StepRows
+from .scores import TokenScores, best_that_goes_on, ranked
 
 _I32 = NDArray[np.int32]
 _U64 = NDArray[np.uint64]
@@ -79,7 +80,26 @@ class FakeExecutor(Executor):
 
         self.batch.note_cuts(rows_slots, best_of)
         picks = zip(values, bitmask, attached, strict=True)
-        return np.array([self._pick(*pick) for pick in picks], dtype=np.int32)
+        chosen = np.array([self._pick(*pick) for pick in picks], dtype=np.int32)
+        for at in first[self.batch.num_scores[rows_slots] > 0].tolist():
+            chosen[at] = self._score(int(slots[at]), values[at], bitmask[at], int(chosen[at]))
+        return chosen
+
+    def _score(self, slot: int, value: int, bitmask: _I32, chosen: int) -> int:
+        """Fill `scores` of a slot from made-up logits in [0, 8); returns the token to take."""
+        ids = np.arange(self.batch.vocab_size)
+        with np.errstate(over="ignore"):
+            bits = mix(np.uint64(value) + ids.astype(np.uint64))
+        logits = (bits >> np.uint64(11)).astype(np.float64) * (8 / 2.0**53)
+        logprobs = logits - np.log(np.exp(logits).sum())
+        legal = np.unpackbits(bitmask.view(np.uint8), bitorder="little")[: len(ids)] != 0
+        best = ranked(ids, np.where(legal, logprobs, -np.inf))[: self.batch.num_scores[slot]]
+        if self.batch.is_beam[slot]:
+            chosen = best_that_goes_on(best.tolist(), self.batch.stop_ids[slot])
+        self.scores[slot] = TokenScores(
+            float(logprobs[chosen]), tuple(best.tolist()), tuple(logprobs[best].tolist())
+        )
+        return chosen
 
     def _context(self, slot: int, length: int) -> np.uint64:
         places = np.arange(length)

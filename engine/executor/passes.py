@@ -39,5 +39,7 @@ class PassResults:
             marks[rows] |= result.marks
             forced[rows] += result.forced
             copied[rows] += result.copied
+        scores = {slot: one for _, r in self._passes for slot, one in r.scores.items()}
         counts = np.bincount(owners, minlength=self._num_rows).astype(np.int32)
-        return StepResult(np.ascontiguousarray(tokens[order]), counts, ends, marks, forced, copied)
+        tokens = np.ascontiguousarray(tokens[order])
+        return StepResult(tokens, counts, ends, marks, forced, copied, scores)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pagemill._core import Grammar, PageSpans, Plan
 
 from ..protocol import SamplingParams
+from .scores import TokenScores
 
 _I32 = NDArray[np.int32]
 
@@ -179,7 +180,8 @@ class StepResult:
     """What `Scheduler.commit` wants: for each sampling row its tokens, their count, its end.
 
     `marks` (CUT, LOOPED of `batch`) says what closing did to the row's record; `forced` and
-    `copied` how many of its tokens were confirmed drafts of either kind.
+    `copied` how many of its tokens were confirmed drafts of either kind. `scores`, by slot, are of
+    the rows whose requests ask for them; such a row has one token.
     """
 
     tokens: _I32
@@ -188,3 +190,4 @@ class StepResult:
     marks: NDArray[np.uint8]
     forced: _I32
     copied: _I32
+    scores: dict[int, TokenScores] = field(default_factory=dict)

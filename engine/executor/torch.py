@@ -15,6 +15,7 @@ from ..sampling import apply_bitmask, sample
 from .base import Executor
 from .batch import Batch
 from .rows import Drafts, StepRows
+from .scores import TokenScores, best_that_goes_on, ranked
 
 _I32 = NDArray[np.int32]
 
@@ -48,7 +49,15 @@ class ModelExecutor(Executor):
         slots, drafts = rows.sampling_slots(), rows.drafts()
         settled = self._settled(slots, drafts)
         places = np.ascontiguousarray(rows.positions_to_choose()[settled < 0])
-        return self._choose(self.logits(rows, places), slots, drafts, settled)
+        logits = self.logits(rows, places)
+        scored = np.flatnonzero(self.batch.num_scores[slots])
+        if not len(scored):
+            return self._choose(logits, slots, drafts, settled)
+        positions = drafts.starts[scored] + scored  # such a slot has no drafts
+        lines = np.cumsum(settled < 0)[positions] - 1
+        chosen = self._choose(logits, slots, drafts, settled)
+        self._score(logits, lines, slots[scored], positions, chosen)
+        return chosen
 
     def layout_of(self, rows: StepRows) -> BatchLayout:
         return BatchLayout(
@@ -68,7 +77,36 @@ class ModelExecutor(Executor):
         settled = np.full(len(slots) + len(drafts.tokens), -1, dtype=np.int32)
         if self._on_cpu and len(slots) and not (self.batch.temperature[slots] > 0).any():
             self.batch.grammar_rows.find_settled(slots, settled, drafts.starts, drafts.tokens)
+            scored = np.flatnonzero(self.batch.num_scores[slots])
+            settled[drafts.starts[scored] + scored] = -1
         return settled
+
+    def _score(
+        self,
+        logits: Tensor,
+        lines: NDArray[np.int64],
+        slots: _I32,
+        positions: NDArray[np.int64],
+        chosen: _I32,
+    ) -> None:
+        """Fill `scores` of slots whose logits are `lines`; choose for those that are beams."""
+        batch = self.batch
+        bitmask = np.empty((len(slots), batch.grammar_rows.num_words), dtype=np.int32)
+        batch.grammar_rows.fill_bitmask(np.ascontiguousarray(slots), bitmask)
+        logprobs = torch.log_softmax(
+            logits[self._tensor(lines)][:, : batch.vocab_size].double(), dim=-1
+        )
+        legal = apply_bitmask(logprobs, self._tensor(bitmask))
+        most = min(int(batch.num_scores[slots].max()), batch.vocab_size)
+        values, ids = (part.cpu().numpy() for part in legal.topk(most, dim=-1))
+        for row, slot in enumerate(slots.tolist()):
+            position = int(positions[row])
+            order = ranked(ids[row], values[row])[: batch.num_scores[slot]]
+            best = tuple(ids[row][order].tolist())
+            if batch.is_beam[slot]:
+                chosen[position] = best_that_goes_on(best, batch.stop_ids[slot])
+            taken = float(logprobs[row, chosen[position]])
+            self.scores[slot] = TokenScores(taken, best, tuple(values[row][order].tolist()))
 
     def _choose(self, logits: Tensor, slots: _I32, drafts: Drafts, settled: _I32) -> _I32:
         """One token a position; logits [positions that aren't settled, vocab]."""

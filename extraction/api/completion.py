@@ -7,7 +7,7 @@ import secrets
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from pagemill.engine.errors import EngineError, EngineReason
@@ -15,6 +15,7 @@ from pagemill.engine.protocol import Output, Request, SamplingParams, Usage
 
 from ..bound_schema import BoundSchema
 from ..reason import Reason
+from .logprobs import told
 from .openai_models import ChatRequest
 from .problems import refuse
 from .services import Services, in_thread
@@ -25,12 +26,16 @@ _FINISH = {"stop": "stop", "length": "length", "cancelled": "stop", "deadline": 
 
 @dataclass(frozen=True)
 class Piece:
-    """New text of a choice; its last piece has `finish` (OpenAI's word) and `usage`."""
+    """New text of a choice; its last piece has `finish` (OpenAI's word) and `usage`.
+
+    `logprobs` are of its tokens, as OpenAI tells them; None when they were not asked for.
+    """
 
     text: str
     finish: str | None = None
     usage: Usage | None = None
     index: int = 0
+    logprobs: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,14 @@ async def prepare(services: Services, asked: ChatRequest, tenant: str = "") -> P
         )
     sampling = SamplingParams(
         max_tokens=min(room, asked.budget or services.settings.max_tokens),
-        temperature=1.0 if asked.temperature is None else asked.temperature,
+        temperature=_temperature(asked),
         top_p=1.0 if asked.top_p is None else asked.top_p,
         seed=secrets.randbits(62) if asked.seed is None else asked.seed % 2**63,
         stop_token_ids=tuple(tokenizer.eos_ids),
         n=asked.n or 1,
+        logprobs=(asked.top_logprobs or 0) if asked.logprobs else -1,
+        beam_width=asked.beam_width,
+        length_penalty=asked.length_penalty,
     )
     request = Request(
         request_id=uuid.uuid4().hex,
@@ -83,6 +91,12 @@ async def prepare(services: Services, asked: ChatRequest, tenant: str = "") -> P
         salt=tenant,
     )
     return Prompt(request, schema, asked.stops)
+
+
+def _temperature(asked: ChatRequest) -> float:
+    if asked.use_beam_search:
+        return 0.0
+    return 1.0 if asked.temperature is None else asked.temperature
 
 
 async def _schema(services: Services, asked: ChatRequest) -> BoundSchema | None:
@@ -116,16 +130,23 @@ async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
     texts = [tokenizer.stream() for _ in range(count)]
     all_stops = [StopStrings(prompt.stops) for _ in range(count)]
     cancelled = False
+    with_logprobs = prompt.request.sampling.logprobs >= 0
+    token_bytes = tokenizer.token_bytes() if with_logprobs else []
     async with contextlib.aclosing(cast("AsyncGenerator[Output]", outputs)):
         async for output in outputs:
             if output.finish == "error":
                 raise EngineError(EngineReason(output.reason), output.message)
             text, stops = texts[output.sample], all_stops[output.sample]
+            logprobs = None
+            if with_logprobs:  # Those of a piece that meets a stop string are told, later ones not.
+                logprobs = [] if stops.stopped else told(output.logprobs, token_bytes)
             if output.finish is not None:
                 certain = stops.push(text.push(output.token_ids) + text.flush())
-                yield _last(certain, stops, output)
-            elif not stops.stopped and (certain := stops.push(text.push(output.token_ids))):
-                yield Piece(certain, index=output.sample)
+                yield _last(certain, stops, output, logprobs)
+            elif not stops.stopped:
+                certain = stops.push(text.push(output.token_ids))
+                if certain or logprobs:
+                    yield Piece(certain, index=output.sample, logprobs=logprobs)
             # A choice that has met its stop string is cut off; the request ends when all have.
             # The last outputs still come, with the usage.
             if not cancelled and all(stops.stopped for stops in all_stops):
@@ -134,9 +155,11 @@ async def generate(services: Services, prompt: Prompt) -> AsyncIterator[Piece]:
                     await engine.cancel([prompt.request.request_id])
 
 
-def _last(certain: str, stops: StopStrings, output: Output) -> Piece:
+def _last(
+    certain: str, stops: StopStrings, output: Output, logprobs: list[dict[str, Any]] | None
+) -> Piece:
     finish = "stop" if stops.stopped else _FINISH[output.finish or "stop"]
     if finish == "stop" and output.usage is not None and output.usage.closed_early:
         # Valid JSON all the same; OpenAI's word for an answer that max_tokens made shorter.
         finish = "length"
-    return Piece(certain + stops.flush(), finish, output.usage, output.sample)
+    return Piece(certain + stops.flush(), finish, output.usage, output.sample, logprobs)

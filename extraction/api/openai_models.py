@@ -6,9 +6,9 @@ else is refused, never ignored.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .models import Strict
 
@@ -65,6 +65,12 @@ class ChatRequest(Strict):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    # Beam search as vLLM's users ask for it: `n` texts of a search with `best_of` (or `n`) beams.
+    use_beam_search: bool = False
+    best_of: int | None = Field(default=None, ge=1, le=16)
+    length_penalty: float = Field(default=1.0, ge=-10, le=10)
     # Known, and of no effect on the answer.
     user: str | None = None
     metadata: dict[str, str] | None = None
@@ -72,11 +78,28 @@ class ChatRequest(Strict):
     service_tier: Literal["auto", "default"] | None = None
     parallel_tool_calls: bool | None = None
     # Known, and served only with the value that asks for nothing.
-    logprobs: Literal[False] | None = None
     frequency_penalty: float | None = Field(default=None, ge=0, le=0)
     presence_penalty: float | None = Field(default=None, ge=0, le=0)
     tool_choice: Literal["none", "auto"] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        if not self.use_beam_search:
+            if self.best_of not in (None, self.n or 1) or self.length_penalty != 1.0:
+                raise ValueError("best_of and length_penalty need use_beam_search: true")
+        elif self.temperature or self.logprobs:
+            raise ValueError("use_beam_search is served without temperature and logprobs")
+        elif self.beam_width < (self.n or 1):
+            raise ValueError("best_of must be at least n")
+        return self
+
+    @property
+    def beam_width(self) -> int:
+        """Beams of the search that is asked for, else 0."""
+        return (self.best_of or self.n or 1) if self.use_beam_search else 0
 
     @property
     def stops(self) -> list[str]:

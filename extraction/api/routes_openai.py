@@ -65,15 +65,18 @@ async def chat_completions(
 
 async def _collect(pieces: AsyncIterator[Piece]) -> dict[str, Any]:
     texts: dict[int, list[str]] = {}
+    logprobs: dict[int, list[dict[str, Any]]] = {}
     lasts: dict[int, Piece] = {}
     async for piece in pieces:
         texts.setdefault(piece.index, []).append(piece.text)
+        if piece.logprobs is not None:
+            logprobs.setdefault(piece.index, []).extend(piece.logprobs)
         lasts[piece.index] = piece
     choices = [
         {
             "index": index,
             "message": {"role": "assistant", "content": "".join(texts[index])},
-            "logprobs": None,
+            "logprobs": _logprobs(logprobs.get(index)),
             "finish_reason": lasts[index].finish,
         }
         for index in sorted(texts)
@@ -102,14 +105,17 @@ async def _events(
             yield _event(chunk, index, {"role": "assistant", "content": ""}, None)
         piece = first
         while True:
-            if piece.text:
-                yield _event(chunk, piece.index, {"content": piece.text}, None)
+            if piece.text or piece.logprobs:
+                yield _event(chunk, piece.index, {"content": piece.text}, None, piece.logprobs)
             if piece.finish is not None:
                 yield _event(chunk, piece.index, {}, piece.finish)
                 usages[piece.index] = piece.usage
                 if len(usages) == count:
                     break
-            piece = await anext(pieces)
+            try:
+                piece = await anext(pieces)
+            except StopAsyncIteration:  # A beam search may find fewer texts than were asked for.
+                break
         if with_usage:
             total = _usage([usages[index] for index in sorted(usages)])
             usage = {**chunk, "choices": [], "usage": total}
@@ -129,9 +135,24 @@ async def _close(pieces: AsyncIterator[Piece]) -> None:
         await close()
 
 
-def _event(chunk: dict[str, Any], index: int, delta: dict[str, str], finish: str | None) -> bytes:
-    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _event(
+    chunk: dict[str, Any],
+    index: int,
+    delta: dict[str, str],
+    finish: str | None,
+    logprobs: list[dict[str, Any]] | None = None,
+) -> bytes:
+    choice = {
+        "index": index,
+        "delta": delta,
+        "logprobs": _logprobs(logprobs),
+        "finish_reason": finish,
+    }
     return b"data: " + orjson.dumps({**chunk, "choices": [choice]}) + b"\n\n"
+
+
+def _logprobs(content: list[dict[str, Any]] | None) -> dict[str, Any] | None:
+    return None if content is None else {"content": content, "refusal": None}
 
 
 def _usage(usages: Sequence[Usage | None]) -> dict[str, Any]:

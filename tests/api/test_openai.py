@@ -82,6 +82,43 @@ def test_several_choices_share_a_prompt(api: httpx.Client, model: str) -> None:
         assert own[-1]["finish_reason"] is not None
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_of_each_token(api: httpx.Client, model: str, stream: bool) -> None:
+    fields = {"max_tokens": 6, "logprobs": True, "top_logprobs": 2}
+    if stream:
+        pieces = [c["choices"][0] for c in events(chat(api, model, stream=True, **fields))]
+        told = [one for p in pieces if p["logprobs"] for one in p["logprobs"]["content"]]
+        text = "".join(piece["delta"].get("content", "") for piece in pieces)
+    else:
+        (choice,) = chat(api, model, **fields).json()["choices"]
+        told, text = choice["logprobs"]["content"], choice["message"]["content"]
+    assert bytes(b for one in told for b in one["bytes"]).decode() == text
+    for one in told:
+        best, second = one["top_logprobs"]
+        assert 0 >= best["logprob"] >= second["logprob"]
+        assert one["logprob"] <= best["logprob"]
+    plain = chat(api, model, max_tokens=6).json()["choices"][0]
+    assert (plain["message"]["content"], plain["logprobs"]) == (text, None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_beam_search_gives_its_best_texts(api: httpx.Client, model: str, stream: bool) -> None:
+    fields = {"use_beam_search": True, "n": 2, "best_of": 3, "response_format": FORMAT}
+    if stream:
+        pieces = [c["choices"][0] for c in events(chat(api, model, stream=True, **fields))]
+        texts = [
+            "".join(p["delta"].get("content", "") for p in pieces if p["index"] == index)
+            for index in range(2)
+        ]
+    else:
+        choices = chat(api, model, **fields).json()["choices"]
+        assert [choice["finish_reason"] for choice in choices] == ["stop"] * 2
+        texts = [choice["message"]["content"] for choice in choices]
+    for text in texts:
+        jsonschema.validate(json.loads(text), STOCK)
+    assert texts[0] != texts[1]
+
+
 def test_a_budget_cuts(api: httpx.Client, model: str) -> None:
     choice = chat(api, model, max_tokens=3).json()["choices"][0]
     assert choice["finish_reason"] in ("length", "stop")
@@ -109,7 +146,21 @@ def test_a_seed_fixes_a_sampled_answer(api: httpx.Client, model: str) -> None:
         ({"messages": []}, 422, "request_invalid", "messages"),
         ({"temprature": 1}, 422, "request_invalid", "did you mean temperature"),
         ({"n": 17}, 422, "request_invalid", "/n"),
-        ({"logprobs": True}, 422, "request_invalid", "/logprobs"),
+        ({"top_logprobs": 2}, 422, "request_invalid", "logprobs: true"),
+        ({"logprobs": True, "top_logprobs": 21}, 422, "request_invalid", "/top_logprobs"),
+        ({"best_of": 2}, 422, "request_invalid", "use_beam_search"),
+        (
+            {"use_beam_search": True, "n": 2, "best_of": 1},
+            422,
+            "request_invalid",
+            "best_of must be at least n",
+        ),
+        (
+            {"use_beam_search": True, "temperature": 1.0},
+            422,
+            "request_invalid",
+            "without temperature",
+        ),
         ({"tools": [{}]}, 422, "request_invalid", "/tools"),
         ({"response_format": {"type": "json_object"}}, 400, "request_invalid", "json_schema"),
         ({"messages": [{"role": "user", "content": "a " * 30_000}]}, 422, "prompt_too_long", ""),

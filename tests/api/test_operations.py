@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from pagemill._core import Scheduler, SchedulerConfig
 from pagemill.extraction.config import Settings
 from pagemill.extraction.ledger import connect
 from pagemill.extraction.stack import ApiProcess, EmbeddedRedis
@@ -39,6 +40,42 @@ def test_metrics_have_the_names_that_dashboards_know(api: httpx.Client) -> None:
     ):
         assert name in text, text
     assert "unmatched" not in text or "/v1/nothing" not in text
+
+
+def test_each_of_the_scheduler_s_counters_is_a_family_of_its_own(api: httpx.Client) -> None:
+    def values() -> dict[str, float]:
+        lines = [line.rpartition(" ") for line in api.get("/metrics").text.splitlines()]
+        return {name: float(value) for name, _, value in lines if not name.startswith("#")}
+
+    before = values()
+    renamed = {
+        "preemptions": "num_preemptions",
+        "prefix_queries": "prefix_cache_queries",
+        "prefix_hits": "prefix_cache_hits",
+    }
+    counters = Scheduler(SchedulerConfig(num_blocks=1, max_num_seqs=1)).stats()
+    assert {f"pagemill_{renamed.get(name, f'scheduler_{name}')}_total" for name in counters} <= set(
+        before
+    )
+    model = api.get("/v1/models").json()["data"][0]["id"]
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "The kettle is in stock."}],
+        "max_tokens": 6,
+        "n": 3,
+    }
+    assert api.post("/v1/chat/completions", json=body).status_code == 200
+    after = values()
+    moved = {name for name in after if after[name] > before.get(name, 0)}
+    assert {
+        "pagemill_scheduler_forks_total",
+        "pagemill_scheduler_forks_shared_total",
+        "pagemill_scheduler_blocks_copied_total",
+        "pagemill_scheduler_requests_started_total",
+        "pagemill_scheduler_plans_total",
+        "pagemill_scheduler_output_tokens_total",
+        'pagemill_prefix_cache_schema_queries_total{schema=""}',
+    } <= moved
 
 
 def test_openapi_describes_what_is_served(api: httpx.Client) -> None:
