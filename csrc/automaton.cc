@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_map>
 #include <utility>
+
+#include "number_map.h"
 
 namespace pagemill {
 namespace {
@@ -18,19 +19,19 @@ class Pairs {
   int32_t number(int32_t a, int32_t b) {
     const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 |
                          static_cast<uint32_t>(b);
-    const auto [place, added] = numbers_.emplace(key, static_cast<int32_t>(pairs_.size()));
+    const auto [number, added] = numbers_.emplace(key, static_cast<int32_t>(pairs_.size()));
     if (added) {
       if (pairs_.size() >= most_) throw TooManyStates();
       pairs_.emplace_back(a, b);
     }
-    return place->second;
+    return number;
   }
   size_t size() const { return pairs_.size(); }
   std::pair<int32_t, int32_t> operator[](size_t i) const { return pairs_[i]; }
 
  private:
   size_t most_;
-  std::unordered_map<uint64_t, int32_t> numbers_;
+  NumberMap numbers_;
   std::vector<std::pair<int32_t, int32_t>> pairs_;
 };
 
@@ -193,6 +194,15 @@ void put(std::string& out, uint32_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xFF));
 }
 
+void put_all(std::string& out, const std::vector<uint16_t>& values) {
+  size_t at = out.size();
+  out.resize(at + 2 * values.size());
+  for (const uint16_t value : values) {
+    out[at++] = static_cast<char>(value & 0xFF);
+    out[at++] = static_cast<char>(value >> 8);
+  }
+}
+
 }  // namespace
 
 std::string write_table(const Automaton& automaton, std::span<const CounterOp> ops) {
@@ -259,8 +269,8 @@ std::string write_table(const Automaton& automaton, std::span<const CounterOp> o
     }
   }
   out.reserve(out.size() + 2 * (targets.size() + edge_ops.size()));
-  for (const uint16_t target : targets) put(out, target, 2);
-  for (const uint16_t op : edge_ops) put(out, op, 2);
+  put_all(out, targets);
+  put_all(out, edge_ops);
   return out;
 }
 

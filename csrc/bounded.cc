@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <unordered_map>
 #include <utility>
+
+#include "number_map.h"
 
 namespace pagemill {
 namespace {
@@ -147,16 +148,16 @@ Automaton Bounds::unroll(const Automaton& body, const Automaton& end, size_t max
     int32_t state, count;
   };
   std::vector<Counted> states;
-  std::unordered_map<uint64_t, int32_t> numbers;
+  NumberMap numbers;
   const auto number = [&](int32_t state, int32_t count) {
     const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(count)) << 32 |
                          static_cast<uint32_t>(state);
-    const auto [place, added] = numbers.try_emplace(key, static_cast<int32_t>(states.size()));
+    const auto [known, added] = numbers.emplace(key, static_cast<int32_t>(states.size()));
     if (added) {
       if (states.size() >= max_states) throw TooManyStates();
       states.push_back({state, count});
     }
-    return place->second;
+    return known;
   };
   number(body.start, 0);
   for (size_t i = 0; i < states.size(); ++i) {

@@ -1,12 +1,11 @@
-// Minimisation of partial automata in O(m log n) for m edges of single letters: Valmari, "Fast
-// brief practical DFA minimization", Information Processing Letters 112 (2012).
+// Minimisation of partial automata by refining a partition of the states: those whose edges lead
+// into parts that were renumbered are compared again, and of a part that splits the largest piece
+// keeps its number (Hopcroft's "smaller half"), so that a state is renumbered O(log n) times.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <numeric>
 #include <span>
-#include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "automaton.h"
@@ -19,174 +18,248 @@ using Edge = Automaton::Edge;
 // A partition of 0 .. n-1 that is refined by marking elements and splitting the sets they are in.
 class Partition {
  public:
-  explicit Partition(int32_t n) : elements_(n), place_(n), set_of_(n, 0), marked_(n + 1, 0) {
+  explicit Partition(int32_t n) : elements_(n), place_(n), set_of_(n, 0) {
     std::iota(elements_.begin(), elements_.end(), 0);
     std::iota(place_.begin(), place_.end(), 0);
-    if (n > 0) bounds_.push_back({0, n});
+    sets_.push_back({0, n, 0});
   }
 
-  int32_t size() const { return static_cast<int32_t>(bounds_.size()); }
   int32_t set_of(int32_t element) const { return set_of_[element]; }
-  std::span<const int32_t> set(int32_t index) const {
-    return std::span(elements_).subspan(bounds_[index].first,
-                                        bounds_[index].last - bounds_[index].first);
-  }
 
   void mark(int32_t element) {
-    const int32_t set = set_of_[element];
+    Set& set = sets_[set_of_[element]];
     const int32_t at = place_[element];
-    const int32_t to = bounds_[set].first + marked_[set];
+    const int32_t to = set.first + set.marked;
     if (at < to) return;
+    ++set.marked;
     std::swap(elements_[at], elements_[to]);
     place_[elements_[at]] = at;
     place_[elements_[to]] = to;
-    if (marked_[set]++ == 0) touched_.push_back(set);
   }
 
-  // Splits each touched set into its marked and other elements; the smaller part is the new set.
-  void split() {
-    for (const int32_t set : touched_) {
-      const int32_t first = bounds_[set].first;
-      const int32_t last = bounds_[set].last;
-      const int32_t middle = first + marked_[set];
-      marked_[set] = 0;
-      if (middle == last) continue;
-      const int32_t added = size();
-      if (middle - first <= last - middle) {
-        bounds_.push_back({first, middle});
-        bounds_[set].first = middle;
-      } else {
-        bounds_.push_back({middle, last});
-        bounds_[set].last = middle;
-      }
-      for (const int32_t element : this->set(added)) set_of_[element] = added;
+  // Splits a set into its marked and other elements; returns those of the smaller part, which is
+  // a set of its own from now on. Empty if all were marked.
+  std::span<const int32_t> split(int32_t index) {
+    Set& set = sets_[index];
+    const int32_t middle = set.first + set.marked;
+    set.marked = 0;
+    if (middle == set.last) return {};
+    Set added{set.first, middle, 0};
+    if (middle - set.first <= set.last - middle) {
+      set.first = middle;
+    } else {
+      added = {middle, set.last, 0};
+      set.last = middle;
     }
-    touched_.clear();
+    sets_.push_back(added);
+    const std::span moved(elements_.begin() + added.first, elements_.begin() + added.last);
+    for (const int32_t element : moved) set_of_[element] = static_cast<int32_t>(sets_.size()) - 1;
+    return moved;
   }
 
  private:
-  struct Bounds {
+  struct Set {
     int32_t first, last;
+    int32_t marked;  // they stand at its beginning
   };
-  std::vector<int32_t> elements_, place_, set_of_, marked_, touched_;
-  std::vector<Bounds> bounds_;
+  std::vector<int32_t> elements_, place_, set_of_;
+  std::vector<Set> sets_;
 };
 
-// States with edges on the same bytes under the same operations; no others can be equal.
-struct Domain {
-  std::vector<int32_t> states;
-  std::array<bool, 257> starts{};  // bytes where an edge of some state begins, or ends before
-};
-
-std::vector<Domain> domains_of(const Automaton& automaton) {
-  std::vector<Domain> domains;
-  std::unordered_map<std::string, size_t> numbers;
-  std::string key;
-  for (size_t state = 0; state < automaton.size(); ++state) {
-    key.assign(1, static_cast<char>(automaton.final[state]));
-    int end = -1;
-    uint16_t op = 0;
-    for (const Edge& edge : automaton.edges[state]) {
-      if (edge.low == end && edge.op == op) {
-        key[key.size() - 3] = static_cast<char>(edge.high);
-      } else {
-        for (const int part : {int{edge.low}, int{edge.high}, edge.op & 0xFF, edge.op >> 8}) {
-          key.push_back(static_cast<char>(part));
-        }
-      }
-      end = edge.high + 1;
-      op = edge.op;
+// The states with an edge into each state.
+struct Sources {
+  explicit Sources(const Automaton& automaton) : first(automaton.size() + 1, 0) {
+    for (const auto& row : automaton.edges) {
+      for (const Edge& edge : row) ++first[edge.to + 1];
     }
-    const auto [known, added] = numbers.try_emplace(key, domains.size());
-    if (added) domains.emplace_back();
-    Domain& domain = domains[known->second];
-    domain.states.push_back(static_cast<int32_t>(state));
-    for (const Edge& edge : automaton.edges[state]) {
-      domain.starts[edge.low] = domain.starts[edge.high + 1] = true;
-    }
-  }
-  return domains;
-}
-
-struct Transitions {
-  std::vector<int32_t> tail, head;
-  std::vector<uint32_t> letter;
-};
-
-// One transition for each letter: a domain's run of bytes that none of its states tells apart.
-Transitions by_letter(const Automaton& automaton, const std::vector<Domain>& domains) {
-  Transitions all;
-  for (size_t number = 0; number < domains.size(); ++number) {
-    for (const int32_t from : domains[number].states) {
+    for (size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+    list.resize(first.back());
+    std::vector<int32_t> fill(first.begin(), first.end() - 1);
+    for (size_t from = 0; from < automaton.size(); ++from) {
       for (const Edge& edge : automaton.edges[from]) {
-        for (uint32_t byte = edge.low; byte <= edge.high; ++byte) {
-          if (!domains[number].starts[byte]) continue;
-          all.tail.push_back(from);
-          all.head.push_back(edge.to);
-          all.letter.push_back(static_cast<uint32_t>(number) << 8 | byte);
+        list[fill[edge.to]++] = static_cast<int32_t>(from);
+      }
+    }
+  }
+  std::span<const int32_t> operator[](int32_t state) const {
+    return {list.begin() + first[state], list.begin() + first[state + 1]};
+  }
+  std::vector<int32_t> first, list;
+};
+
+class Minimiser {
+ public:
+  explicit Minimiser(const Automaton& automaton)
+      : automaton_(automaton), sources_(automaton), parts_(static_cast<int32_t>(automaton.size())) {
+    find_alive();
+  }
+
+  Automaton minimal() {
+    if (automaton_.empty() || alive_[automaton_.start] == 0) return {};
+    refine();
+    return merged();
+  }
+
+ private:
+  void find_alive() {
+    alive_.assign(automaton_.size(), 0);
+    std::vector<int32_t> pending;
+    for (size_t state = 0; state < automaton_.size(); ++state) {
+      if (automaton_.final[state] == 0) continue;
+      alive_[state] = 1;
+      pending.push_back(static_cast<int32_t>(state));
+    }
+    while (!pending.empty()) {
+      const int32_t to = pending.back();
+      pending.pop_back();
+      for (const int32_t from : sources_[to]) {
+        if (alive_[from] != 0) continue;
+        alive_[from] = 1;
+        pending.push_back(from);
+      }
+    }
+  }
+
+  // Calls visit(edge) for what a state does as parts see it: `to` is a part, edges are joined.
+  template <typename Visit>
+  void for_each_way(int32_t state, Visit visit) const {
+    Edge open{1, 0, 0, -1};
+    for (const Edge& edge : automaton_.edges[state]) {
+      if (alive_[edge.to] == 0) continue;
+      const int32_t part = parts_.set_of(edge.to);
+      if (open.to == part && open.op == edge.op && open.high + 1 == edge.low) {
+        open.high = edge.high;
+        continue;
+      }
+      if (open.to >= 0) visit(open);
+      open = {edge.low, edge.high, edge.op, part};
+    }
+    if (open.to >= 0) visit(open);
+  }
+
+  uint64_t hash_of(int32_t state) const {
+    uint64_t hash = (static_cast<uint64_t>(parts_.set_of(state)) << 1 | automaton_.final[state]) *
+                    0xBF58476D1CE4E5B9ull;
+    hash ^= hash >> 31;
+    for_each_way(state, [&hash](const Edge& edge) {
+      hash = (hash ^ uint64_t{edge.low} << 56 ^ uint64_t{edge.high} << 48 ^
+              uint64_t{edge.op} << 32 ^ static_cast<uint32_t>(edge.to)) *
+             0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 29;
+    });
+    return hash;
+  }
+
+  void ways_of(int32_t state, std::vector<Edge>& ways) const {
+    ways.clear();
+    for_each_way(state, [&ways](const Edge& edge) { ways.push_back(edge); });
+  }
+
+  struct Compared {
+    uint64_t hash;  // of the part as well
+    int32_t state;
+    int32_t group = 0;
+    friend bool operator<(const Compared& a, const Compared& b) { return a.hash < b.hash; }
+  };
+
+  bool same(int32_t a, int32_t b) {
+    if (parts_.set_of(a) != parts_.set_of(b) || automaton_.final[a] != automaton_.final[b]) {
+      return false;
+    }
+    ways_of(a, left_);
+    ways_of(b, right_);
+    return left_ == right_;
+  }
+
+  // Numbers the groups of states of one part that do the same. States with the same hash are
+  // compared; a stranger among them would be a group of its own, which is right if not minimal.
+  void group(std::vector<Compared>& compared) {
+    std::sort(compared.begin(), compared.end());
+    int32_t number = 0;
+    for (size_t i = 1; i < compared.size(); ++i) {
+      if (compared[i].hash != compared[i - 1].hash ||
+          !same(compared[i].state, compared[i - 1].state)) {
+        ++number;
+      }
+      compared[i].group = number;
+    }
+  }
+
+  void refine() {
+    const size_t n = automaton_.size();
+    std::vector<int32_t> dirty;
+    std::vector<int32_t> noted(n, -1);  // the round that last found a state dirty
+    for (size_t state = 0; state < n; ++state) dirty.push_back(static_cast<int32_t>(state));
+    std::vector<Compared> compared;
+    std::vector<int32_t> changed;
+    for (int32_t round = 0; !dirty.empty(); ++round) {
+      // All of a round see the same numbers. Those of a part that aren't dirty still do the same
+      // as each other, and differ from the dirty ones, which go to a number that is new.
+      compared.clear();
+      for (const int32_t state : dirty) {
+        compared.push_back({hash_of(state), state});
+      }
+      group(compared);
+      changed.clear();
+      for (size_t i = 0; i < compared.size();) {
+        const int32_t group = compared[i].group;
+        const int32_t part = parts_.set_of(compared[i].state);
+        for (; i < compared.size() && compared[i].group == group; ++i) {
+          parts_.mark(compared[i].state);
+        }
+        const auto moved = parts_.split(part);
+        changed.insert(changed.end(), moved.begin(), moved.end());
+      }
+      dirty.clear();
+      for (const int32_t to : changed) {
+        if (alive_[to] == 0) continue;  // no edge into it counts
+        for (const int32_t from : sources_[to]) {
+          if (noted[from] == round) continue;
+          noted[from] = round;
+          dirty.push_back(from);
         }
       }
     }
   }
-  return all;
-}
+
+  // One state for each part in reach, in order of first visit.
+  Automaton merged() const {
+    Automaton result;
+    result.edges.reserve(automaton_.size());
+    result.final.reserve(automaton_.size());
+    std::vector<int32_t> number(automaton_.size(), -1);  // by part
+    std::vector<int32_t> queue;
+    const auto visit = [&](int32_t state) {
+      int32_t& known = number[parts_.set_of(state)];
+      if (known < 0) {
+        known = result.add(automaton_.final[state] != 0);
+        queue.push_back(state);
+      }
+      return known;
+    };
+    visit(automaton_.start);
+    for (size_t head = 0; head < queue.size(); ++head) {
+      const auto& row = automaton_.edges[queue[head]];
+      const auto from = static_cast<int32_t>(head);
+      result.edges[from].reserve(row.size());
+      for (Edge edge : row) {
+        if (alive_[edge.to] == 0) continue;
+        edge.to = visit(edge.to);
+        result.append(from, edge);
+      }
+    }
+    return result;
+  }
+
+  const Automaton& automaton_;
+  const Sources sources_;
+  std::vector<uint8_t> alive_;
+  Partition parts_;
+  std::vector<Edge> left_, right_;
+};
 
 }  // namespace
 
-Automaton minimise(const Automaton& given) {
-  const Automaton automaton = trim(given);
-  const int32_t n = static_cast<int32_t>(automaton.size());
-  if (n <= 1) return automaton;
-  const std::vector<Domain> domains = domains_of(automaton);
-  const Transitions all = by_letter(automaton, domains);
-  const int32_t m = static_cast<int32_t>(all.tail.size());
-
-  Partition blocks(n);
-  for (const Domain& domain : domains) {
-    for (const int32_t state : domain.states) blocks.mark(state);
-    blocks.split();
-  }
-
-  Partition cords(m);
-  std::vector<int32_t> order(m);
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](int32_t i) { return all.letter[i]; });
-  for (int32_t i = 0; i < m; ++i) {
-    cords.mark(order[i]);
-    if (i + 1 == m || all.letter[order[i]] != all.letter[order[i + 1]]) cords.split();
-  }
-
-  std::vector<int32_t> into_first(n + 1, 0);
-  for (const int32_t head : all.head) ++into_first[head + 1];
-  for (int32_t i = 0; i < n; ++i) into_first[i + 1] += into_first[i];
-  std::vector<int32_t> into(m);
-  std::vector<int32_t> fill(into_first.begin(), into_first.end() - 1);
-  for (int32_t i = 0; i < m; ++i) into[fill[all.head[i]]++] = i;
-
-  int32_t block = 1;
-  for (int32_t cord = 0; cord < cords.size(); ++cord) {
-    for (const int32_t i : cords.set(cord)) blocks.mark(all.tail[i]);
-    blocks.split();
-    for (; block < blocks.size(); ++block) {
-      for (const int32_t state : blocks.set(block)) {
-        for (int32_t i = into_first[state]; i < into_first[state + 1]; ++i) cords.mark(into[i]);
-      }
-      cords.split();
-    }
-  }
-
-  Automaton merged;
-  for (int32_t set = 0; set < blocks.size(); ++set) {
-    merged.add(automaton.final[blocks.set(set).front()] != 0);
-  }
-  for (int32_t set = 0; set < blocks.size(); ++set) {
-    for (Edge edge : automaton.edges[blocks.set(set).front()]) {
-      edge.to = blocks.set_of(edge.to);
-      merged.append(set, edge);
-    }
-  }
-  merged.start = blocks.set_of(automaton.start);
-  return trim(merged);
-}
+Automaton minimise(const Automaton& automaton) { return Minimiser(automaton).minimal(); }
 
 }  // namespace pagemill

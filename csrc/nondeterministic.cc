@@ -7,19 +7,6 @@
 namespace pagemill {
 namespace {
 
-struct PlacesHash {
-  template <typename Places>
-  size_t operator()(const Places& places) const {
-    uint64_t hash = places.size();
-    for (const auto& place : places) {
-      hash = (hash ^ static_cast<uint32_t>(place.state) ^ uint64_t{place.op} << 40) *
-             0x9E3779B97F4A7C15ull;
-      hash ^= hash >> 29;
-    }
-    return hash;
-  }
-};
-
 int utf8_length(uint32_t code) { return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4; }
 
 std::array<uint8_t, 4> utf8(uint32_t code) {
@@ -34,17 +21,13 @@ std::array<uint8_t, 4> utf8(uint32_t code) {
 
 }  // namespace
 
-size_t Nondeterministic::WaysHash::operator()(const Ways& ways) const {
-  uint64_t hash = ways.edges.size();
-  const auto add = [&hash](uint64_t value) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+size_t Nondeterministic::PlacesHash::operator()(const Places& places) const {
+  uint64_t hash = places.size();
+  for (const Place& place : places) {
+    hash = (hash ^ static_cast<uint32_t>(place.state) ^ uint64_t{place.op} << 40) *
+           0x9E3779B97F4A7C15ull;
     hash ^= hash >> 29;
-  };
-  for (const Edge& edge : ways.edges) {
-    add(static_cast<uint32_t>(edge.to) ^ uint64_t{edge.low} << 32 ^ uint64_t{edge.high} << 40 ^
-        uint64_t{edge.op} << 48);
   }
-  for (const Jump& jump : ways.jumps) add(static_cast<uint32_t>(jump.to) ^ uint64_t{jump.op} << 48);
   return hash;
 }
 
@@ -54,34 +37,53 @@ int32_t Nondeterministic::state() {
   return static_cast<int32_t>(states_.size()) - 1;
 }
 
-int32_t Nondeterministic::state(Ways ways) {
-  if (ways.edges.empty() && ways.jumps.size() == 1 && ways.jumps[0].op == 0) {
-    return ways.jumps[0].to;
+void Nondeterministic::set(int32_t state, std::span<const Edge> edges,
+                           std::span<const Jump> jumps) {
+  states_[state] = {static_cast<uint32_t>(edges_.size()), static_cast<uint32_t>(jumps_.size()),
+                    static_cast<uint32_t>(edges.size()), static_cast<uint32_t>(jumps.size())};
+  edges_.insert(edges_.end(), edges.begin(), edges.end());
+  jumps_.insert(jumps_.end(), jumps.begin(), jumps.end());
+}
+
+int32_t Nondeterministic::state(std::span<const Edge> edges, std::span<const Jump> jumps) {
+  if (edges.empty() && jumps.size() == 1 && jumps[0].op == 0) return jumps[0].to;
+  uint64_t hash = edges.size();
+  const auto add = [&hash](uint64_t value) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  };
+  for (const Edge& edge : edges) {
+    add(static_cast<uint32_t>(edge.to) ^ uint64_t{edge.low} << 32 ^ uint64_t{edge.high} << 40 ^
+        uint64_t{edge.op} << 48);
   }
-  const size_t hash = WaysHash()(ways);
-  const auto [first, last] = known_.equal_range(hash);
-  for (auto known = first; known != last; ++known) {
-    if (states_[known->second] == ways) return known->second;
+  for (const Jump& jump : jumps) add(static_cast<uint32_t>(jump.to) ^ uint64_t{jump.op} << 48);
+  for (;; ++hash) {
+    const auto [known, added] = known_.emplace(hash, static_cast<int32_t>(states_.size()));
+    if (added) break;
+    if (std::ranges::equal(edges_of(known), edges) && std::ranges::equal(jumps_of(known), jumps)) {
+      return known;
+    }
   }
   const int32_t made = state();
-  states_[made] = std::move(ways);
-  known_.emplace(hash, made);
+  set(made, edges, jumps);
   return made;
 }
 
 int32_t Nondeterministic::byte(uint8_t value, int32_t next) {
-  return state({{{value, value, 0, next}}, {}});
+  const Edge edge{value, value, 0, next};
+  return state({&edge, 1}, {});
 }
 
 int32_t Nondeterministic::choice(int32_t a, int32_t b) {
   if (a == b) return a;
-  return state({{}, {{a, 0}, {b, 0}}});
+  const std::array<Jump, 2> jumps{Jump{a, 0}, Jump{b, 0}};
+  return state({}, jumps);
 }
 
 int32_t Nondeterministic::build(Expressions::Id id, int32_t next) {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(id)) << 32 |
                        static_cast<uint32_t>(next);
-  if (const auto found = built_.find(key); found != built_.end()) return found->second;
+  if (const int32_t known = built_.find(key); known >= 0) return known;
   const int32_t made = build_new(expressions_.at(id), next);
   built_.emplace(key, made);
   return made;
@@ -96,9 +98,9 @@ int32_t Nondeterministic::build_new(const Expressions::Node& node, int32_t next)
       }
       return next;
     case Kind::kCharacters: {
-      Ways from;
+      std::vector<Edge> from;
       for (const auto& [low, high] : node.ranges) build_code_points(low, high, next, from);
-      return state(std::move(from));
+      return state(from, {});
     }
     case Kind::kConcat:
       for (auto part = node.children.rbegin(); part != node.children.rend(); ++part) {
@@ -106,18 +108,20 @@ int32_t Nondeterministic::build_new(const Expressions::Node& node, int32_t next)
       }
       return next;
     case Kind::kEither: {
-      Ways from;
       std::vector<int32_t> options;
       for (const Expressions::Id option : node.children) options.push_back(build(option, next));
       std::sort(options.begin(), options.end());
       options.erase(std::unique(options.begin(), options.end()), options.end());
-      for (const int32_t option : options) from.jumps.push_back({option, 0});
-      return state(std::move(from));
+      std::vector<Jump> from;
+      for (const int32_t option : options) from.push_back({option, 0});
+      return state({}, from);
     }
     case Kind::kRepeat:
       return build_repeat(node, next);
-    case Kind::kCounted:
-      return state({{}, {{build(node.children[0], next), node.op}}});
+    case Kind::kCounted: {
+      const Jump jump{build(node.children[0], next), node.op};
+      return state({}, {&jump, 1});
+    }
     case Kind::kMembers:
       return build_members(node, next);
     case Kind::kAutomaton:
@@ -127,7 +131,8 @@ int32_t Nondeterministic::build_new(const Expressions::Node& node, int32_t next)
 }
 
 // Splits the range where lengths or leading bytes change, until each byte has a range of its own.
-void Nondeterministic::build_code_points(uint32_t low, uint32_t high, int32_t next, Ways& from) {
+void Nondeterministic::build_code_points(uint32_t low, uint32_t high, int32_t next,
+                                         std::vector<Edge>& from) {
   for (const uint32_t last : {0x7Fu, 0x7FFu, 0xFFFFu}) {
     if (low <= last && last < high) {
       build_code_points(low, last, next, from);
@@ -152,8 +157,11 @@ void Nondeterministic::build_code_points(uint32_t low, uint32_t high, int32_t ne
   }
   const auto first = utf8(low);
   const auto last = utf8(high);
-  for (int i = length - 1; i > 0; --i) next = state({{{first[i], last[i], 0, next}}, {}});
-  from.edges.push_back({first[0], last[0], 0, next});
+  for (int i = length - 1; i > 0; --i) {
+    const Edge edge{first[i], last[i], 0, next};
+    next = state({&edge, 1}, {});
+  }
+  from.push_back({first[0], last[0], 0, next});
 }
 
 int32_t Nondeterministic::build_repeat(const Expressions::Node& node, int32_t next) {
@@ -162,7 +170,7 @@ int32_t Nondeterministic::build_repeat(const Expressions::Node& node, int32_t ne
   if (node.most < 0) {
     from = state();  // a loop has a state of its own
     const int32_t again = build(child, from);
-    states_[from].jumps = {{again, 0}, {next, 0}};
+    set(from, {}, std::array{Jump{again, 0}, Jump{next, 0}});
   }
   for (int32_t i = node.least; i < node.most; ++i) from = choice(build(child, from), next);
   for (int32_t i = 0; i < node.least; ++i) from = build(child, from);
@@ -176,7 +184,7 @@ int32_t Nondeterministic::build_members(const Expressions::Node& node, int32_t n
   const int32_t least = node.least;
   const int32_t most = node.most;
   const int32_t last = most >= 0 ? most : least;
-  const int32_t dead = state(Ways{});
+  const int32_t dead = state({}, {});
   const auto one_more = [&](int32_t count) {
     return most >= 0 ? count + 1 : std::min(count + 1, least);
   };
@@ -188,7 +196,7 @@ int32_t Nondeterministic::build_members(const Expressions::Node& node, int32_t n
     if (most < 0) {
       const int32_t loop = state();
       const int32_t again = byte(',', build(rest, loop));
-      states_[loop].jumps = {{again, 0}, {next, 0}};
+      set(loop, {}, std::array{Jump{again, 0}, Jump{next, 0}});
       for (int32_t count = least; count <= last; ++count) something[count] = loop;
       if (least > 0) something[least - 1] = again;
       if (least <= 1) nothing = choice(build(rest, loop), nothing);
@@ -217,131 +225,142 @@ int32_t Nondeterministic::build_members(const Expressions::Node& node, int32_t n
 }
 
 int32_t Nondeterministic::build_automaton(const Automaton& automaton, int32_t next) {
-  if (automaton.empty()) return state({});
+  if (automaton.empty()) return state({}, {});
   const int32_t base = static_cast<int32_t>(states_.size());
   for (size_t i = 0; i < automaton.size(); ++i) state();
+  std::vector<Edge> edges;
+  const Jump out{next, 0};
   for (size_t i = 0; i < automaton.size(); ++i) {
-    Ways& ways = states_[base + i];
-    for (Edge edge : automaton.edges[i]) {
-      edge.to += base;
-      ways.edges.push_back(edge);
-    }
-    if (automaton.final[i] != 0) ways.jumps.push_back({next, 0});
+    edges = automaton.edges[i];
+    for (Edge& edge : edges) edge.to += base;
+    set(base + static_cast<int32_t>(i), edges,
+        automaton.final[i] != 0 ? std::span(&out, 1) : std::span<const Jump>());
   }
   return base + automaton.start;
 }
 
-// The places that a state stands for: those with edges, and the end.
-const Nondeterministic::Places& Nondeterministic::closure(int32_t of) {
-  Places& places = closures_[of];
-  if (closed_[of] != 0) return places;
-  closed_[of] = 1;
-  Places seen{{of, 0}};
+// The places that a state stands for: those with edges, and the end. Valid until the next call.
+std::span<const Nondeterministic::Place> Nondeterministic::closure(int32_t of) {
+  Piece& known = closures_[of];
+  if (known.size > 0) return {places_.data() + known.first, known.size};
+  known.first = static_cast<uint32_t>(places_.size());
+  pending_.assign(1, {of, 0});
   seen_[of] = of;
   const auto is_new = [&](const Place& to) {
     // Plain places by a stamp; those under an operation are few.
-    if (to.op != 0) return std::find(seen.begin(), seen.end(), to) == seen.end();
+    if (to.op != 0) return std::find(pending_.begin(), pending_.end(), to) == pending_.end();
     if (seen_[to.state] == of) return false;
     seen_[to.state] = of;
     return true;
   };
-  for (size_t head = 0; head < seen.size(); ++head) {
-    const Place place = seen[head];
+  for (size_t head = 0; head < pending_.size(); ++head) {
+    const Place place = pending_[head];
     const bool end = place.state == 0;
     if (end && place.op != 0) throw Ambiguous();
-    if (end || !states_[place.state].edges.empty()) places.push_back(place);
-    for (const Jump& jump : states_[place.state].jumps) {
+    if (end || !edges_of(place.state).empty()) places_.push_back(place);
+    for (const Jump& jump : jumps_of(place.state)) {
       if (jump.op != 0 && place.op != 0) throw Ambiguous();
       const Place to{jump.to, static_cast<uint16_t>(jump.op | place.op)};
-      if (is_new(to)) seen.push_back(to);
+      if (is_new(to)) pending_.push_back(to);
     }
   }
-  std::sort(places.begin(), places.end());
-  return places;
+  known.size = static_cast<uint32_t>(places_.size()) - known.first;
+  std::sort(places_.begin() + known.first, places_.end());
+  return {places_.data() + known.first, known.size};
 }
 
-void Nondeterministic::gather(const Places& places, std::vector<Edge>& edges) const {
+void Nondeterministic::gather(std::span<const Place> places, std::vector<Edge>& edges) const {
   edges.clear();
   for (const Place& place : places) {
-    for (Edge edge : states_[place.state].edges) {
+    for (Edge edge : edges_of(place.state)) {
       if (edge.op != 0 && place.op != 0) throw Ambiguous();
       edge.op |= place.op;
       edges.push_back(edge);
     }
   }
+  if (places.size() == 1) return;
   std::sort(edges.begin(), edges.end(),
             [](const Edge& a, const Edge& b) { return a.low < b.low; });
 }
 
+int32_t Nondeterministic::number(std::span<const Place> places) {
+  const auto next = static_cast<int32_t>(subsets_.size());
+  int32_t* known = nullptr;
+  if (places.size() == 1 && places[0].op == 0) {
+    known = &number_of_one_[places[0].state];
+  } else {
+    known = &numbers_.try_emplace(Places(places.begin(), places.end()), -1).first->second;
+  }
+  if (*known >= 0) return *known;
+  if (subsets_.size() >= max_states_) throw TooManyStates();
+  result_.add(!places.empty() && places[0].state == 0);
+  // They may be places already kept, of a closure.
+  const bool kept = places.data() >= places_.data() && places.data() < places_.data() + places_.size();
+  if (kept) {
+    subsets_.push_back({static_cast<uint32_t>(places.data() - places_.data()),
+                        static_cast<uint32_t>(places.size())});
+  } else {
+    subsets_.push_back(
+        {static_cast<uint32_t>(places_.size()), static_cast<uint32_t>(places.size())});
+    places_.insert(places_.end(), places.begin(), places.end());
+  }
+  return *known = next;
+}
+
+int32_t Nondeterministic::number(int32_t state) {
+  if (number_of_[state] < 0) number_of_[state] = number(closure(state));
+  return number_of_[state];
+}
+
+int32_t Nondeterministic::number(std::span<const int32_t> states) {
+  joined_.clear();
+  for (const int32_t state : states) {
+    const std::span<const Place> more = closure(state);
+    joined_.insert(joined_.end(), more.begin(), more.end());
+  }
+  std::sort(joined_.begin(), joined_.end());
+  joined_.erase(std::unique(joined_.begin(), joined_.end()), joined_.end());
+  return number(joined_);
+}
+
+// The edges of a deterministic state. Where edges overlap, from one border to the next.
+void Nondeterministic::step(int32_t from) {
+  gather({places_.data() + subsets_[from].first, subsets_[from].size}, leaving_);
+  open_.clear();
+  int low = 0;
+  for (size_t i = 0; i < leaving_.size() || !open_.empty();) {
+    if (open_.empty()) low = leaving_[i].low;
+    for (; i < leaving_.size() && leaving_[i].low == low; ++i) open_.push_back(leaving_[i]);
+    int high = i < leaving_.size() ? leaving_[i].low - 1 : 255;
+    targets_.clear();
+    for (const Edge& edge : open_) {
+      if (edge.op != open_[0].op) throw Ambiguous();
+      high = std::min<int>(high, edge.high);
+      targets_.push_back(edge.to);
+    }
+    if (targets_.size() > 1) {
+      std::sort(targets_.begin(), targets_.end());
+      targets_.erase(std::unique(targets_.begin(), targets_.end()), targets_.end());
+    }
+    const int32_t to = targets_.size() == 1 ? number(targets_[0]) : number(targets_);
+    result_.append(from, {static_cast<uint8_t>(low), static_cast<uint8_t>(high), open_[0].op, to});
+    low = high + 1;
+    std::erase_if(open_, [low](const Edge& edge) { return edge.high < low; });
+  }
+}
+
 Automaton Nondeterministic::determinise(Expressions::Id node) {
-  const int32_t end = state();  // the first of all
+  const int32_t end = state();  // the first of all: 0
   const int32_t begin = build(node, end);
   closures_.resize(states_.size());
-  closed_.assign(states_.size(), 0);
   seen_.assign(states_.size(), -1);
-
-  Automaton result;
-  std::unordered_map<Places, int32_t, PlacesHash> numbers;
-  std::vector<const Places*> subsets;
-  const auto number = [&](const Places& places) {
-    const auto [found, added] = numbers.try_emplace(places, static_cast<int32_t>(subsets.size()));
-    if (added) {
-      if (subsets.size() >= max_states_) throw TooManyStates();
-      subsets.push_back(&found->first);
-      result.add(!places.empty() && places.front().state == end);
-    }
-    return found->second;
-  };
-  number(closure(begin));
-  std::vector<Edge> edges;
-  std::vector<int32_t> targets;
-  Places joined;
-  for (size_t from = 0; from < subsets.size(); ++from) {
-    gather(*subsets[from], edges);
-    // Byte by byte where edges overlap, from one border to the next.
-    for (size_t i = 0; i < edges.size();) {
-      size_t behind_group = i + 1;
-      int group_high = edges[i].high;
-      while (behind_group < edges.size() && edges[behind_group].low <= group_high) {
-        group_high = std::max<int>(group_high, edges[behind_group++].high);
-      }
-      for (int low = edges[i].low; low <= group_high;) {
-        int high = group_high;
-        targets.clear();
-        uint16_t op = 0;
-        for (size_t k = i; k < behind_group; ++k) {
-          const Edge& edge = edges[k];
-          if (edge.low > low) {
-            high = std::min<int>(high, edge.low - 1);
-          } else if (edge.high >= low) {
-            high = std::min<int>(high, edge.high);
-            if (!targets.empty() && edge.op != op) throw Ambiguous();
-            op = edge.op;
-            targets.push_back(edge.to);
-          }
-        }
-        if (!targets.empty()) {
-          const Places* to = &closure(targets[0]);
-          if (targets.size() > 1) {
-            joined.clear();
-            for (const int32_t target : targets) {
-              const Places& more = closure(target);
-              joined.insert(joined.end(), more.begin(), more.end());
-            }
-            std::sort(joined.begin(), joined.end());
-            joined.erase(std::unique(joined.begin(), joined.end()), joined.end());
-            to = &joined;
-          }
-          const int32_t target = number(*to);
-          result.append(static_cast<int32_t>(from),
-                        {static_cast<uint8_t>(low), static_cast<uint8_t>(high), op, target});
-        }
-        low = high + 1;
-      }
-      i = behind_group;
-    }
+  number_of_.assign(states_.size(), -1);
+  number_of_one_.assign(states_.size(), -1);
+  number(begin);
+  for (size_t from = 0; from < subsets_.size(); ++from) {
+    step(static_cast<int32_t>(from));
   }
-  return result;
+  return std::move(result_);
 }
 
 }  // namespace pagemill

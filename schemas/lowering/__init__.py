@@ -39,10 +39,10 @@ def lowered(schema: Any, make: Callable[[Term], _Made]) -> _Made:
     with SCHEMA_TOO_LARGE.
     """
     check_size(schema)
+    builder = Builder(schema)
     for attempt, depth in enumerate(RECURSION_DEPTHS, 1):
-        builder = Builder(schema, depth)
         try:
-            return make(_satisfiable(builder.root()))
+            return make(_satisfiable(builder.root(depth)))
         except SchemaRefused as refusal:
             too_large = refusal.reason is SchemaReason.SCHEMA_TOO_LARGE
             if not (too_large and builder.recursive) or attempt == len(RECURSION_DEPTHS):

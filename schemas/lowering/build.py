@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +20,7 @@ from .layers import Conjunction, Expander, Layer
 from .strings import string, verbatim
 from .terms import NEVER, Difference, Either, Mapping, Number, String, Term, Text, Worded, either
 from .terms import Array as ArrayTerm
-from .values import Values, json_text
+from .values import Values, constant
 
 MAX_TERMS = 20_000
 # A recursive schema is followed less far when it has more: most of that would be its own copies.
@@ -33,6 +34,15 @@ class _NotPlain(Exception):
     """A difference was met where numbers may be written in several ways."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A term, how many terms were built for it, and how deep they nest."""
+
+    term: Term
+    terms: int
+    height: int
+
+
 class Builder:
     """Builds the term of one root schema.
 
@@ -40,22 +50,29 @@ class Builder:
     lie deeper is left out, so optional members, array items and alternatives end the recursion.
     """
 
-    def __init__(self, root: Any, max_recursion: int) -> None:
+    def __init__(self, root: Any) -> None:
         self.expander = Expander(root, Values(root))
-        self.max_recursion = max_recursion
+        self.max_recursion = 1
         self.recursive = False
         # Set where languages are subtracted: numbers are written in one way only.
         self.plain = False
         self._subtracting = 0
         self._path: list[Conjunction] = []
         self._terms = 0
+        self._cuts = 0  # how often something was left out for lying too deep
+        self._texts: dict[int, tuple[Any, str]] = {}  # of schemas, by identity
+        # Of what contains no recursion: wherever it stands, the same text has the same term.
+        self._known: dict[tuple[Any, ...], _Known] = {}
+        self._deepest = 0
 
     @property
     def open(self) -> bool:
         """Whether undeclared members may stand behind declared ones."""
         return self.expander.standard and self._subtracting == 0
 
-    def root(self) -> Term:
+    def root(self, max_recursion: int) -> Term:
+        self.max_recursion, self.recursive, self.plain = max_recursion, False, False
+        self._path, self._terms, self._subtracting = [], 0, 0
         layers = (Layer(self.expander.root, ""),)
         try:
             return self.term(layers)
@@ -65,6 +82,29 @@ class Builder:
 
     def term(self, layers: Conjunction) -> Term:
         """The term of what satisfies all of the subschemas."""
+        key = (*map(self._text, layers), self.plain, self._subtracting > 0)
+        known = self._known.get(key)
+        if known is not None:
+            self._count(layers, known.terms, known.height)
+            return known.term
+        terms, cuts, deepest = self._terms, self._cuts, self._deepest
+        self._deepest = len(self._path)
+        made = self._new_term(layers)
+        if self._cuts == cuts:
+            height = self._deepest - len(self._path)
+            self._known[key] = _Known(made, self._terms - terms, height)
+        self._deepest = max(self._deepest, deepest)
+        return made
+
+    def _text(self, layer: Layer) -> tuple[str, bool, bool]:
+        """What tells a layer from others, but for its place."""
+        known = self._texts.get(id(layer.schema))
+        if known is None:
+            # The schema is kept, so that its identity stays its own.
+            known = self._texts[id(layer.schema)] = layer.schema, json.dumps(layer.schema)
+        return known[1], layer.checked, layer.negated
+
+    def _new_term(self, layers: Conjunction) -> Term:
         if self._path.count(layers) >= self.max_recursion and layers:
             if any(layer.checked for layer in layers):
                 raise SchemaRefused(
@@ -74,6 +114,7 @@ class Builder:
                     advice="drop the condition, or check it after extraction",
                 )
             self.recursive = True
+            self._cuts += 1
             return NEVER
         with self._entered(layers):
             conjunctions = self.expander.alternatives(layers)
@@ -107,8 +148,18 @@ class Builder:
 
     @contextmanager
     def _entered(self, layers: Conjunction) -> Iterator[None]:
+        self._count(layers, 1, 1)
+        self._path.append(layers)
+        try:
+            yield
+        finally:
+            self._path.pop()
+
+    def _count(self, layers: Conjunction, terms: int, height: int) -> None:
+        """Count terms that nest `height` deep; SchemaRefused when they are too many or too deep."""
+        self._terms += terms
+        self._deepest = max(self._deepest, len(self._path) + height)
         at = layers[-1].at if layers else ""
-        self._terms += 1
         again = self.recursive and self.max_recursion > 1
         if self._terms > (MAX_RECURSIVE_TERMS if again else MAX_TERMS):
             raise SchemaRefused(
@@ -117,15 +168,10 @@ class Builder:
                 at=at,
                 advice="split the schema, or use fewer nested references",
             )
-        if len(self._path) >= MAX_DEPTH:
+        if len(self._path) + height > MAX_DEPTH:
             raise SchemaRefused(
                 SchemaReason.SCHEMA_TOO_LARGE, f"nests over {MAX_DEPTH} levels deep", at=at
             )
-        self._path.append(layers)
-        try:
-            yield
-        finally:
-            self._path.pop()
 
     def _conjunction(self, layers: Conjunction) -> Term:
         listed = self.expander.values.listed(layers)
@@ -155,7 +201,7 @@ class Builder:
 
     def _constant(self, value: Any, layers: Conjunction) -> Term:
         try:
-            return Text(json_text(value))
+            return constant(value)
         except ValueError as error:
             raise invalid("enum", layers[0].at, f"a value without JSON text ({error})") from None
 

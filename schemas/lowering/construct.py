@@ -61,11 +61,10 @@ class _Builder:
 
     def term(self, term: Term, depth: int, counted: bool) -> int:
         key = (term, depth, counted)
-        if isinstance(term, String | Worded | Number):
-            if key not in self._known:
-                self._known[key] = self._term(term, depth, counted)
-            return self._known[key]
-        return self._term(term, depth, counted)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._term(term, depth, counted)
+        return known
 
     def _term(self, term: Term, depth: int, counted: bool) -> int:
         self.nodes += 1

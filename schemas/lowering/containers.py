@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -128,9 +129,10 @@ def array_term(layers: Conjunction, children: Children) -> Term:
 
 def _unique(prefix: list[Term], item: Term, low: int, high: int | None, layer: Layer) -> Term:
     """Arrays without equal items: each order of each choice of a few values."""
-    values = [o.text for o in (item.options if isinstance(item, Either) else (item,)) if _single(o)]
-    most = len(item.options) if isinstance(item, Either) else 1
-    if prefix or len(values) < most or most > MAX_UNIQUE or layer.checked:
+    options = item.options if isinstance(item, Either) else (item,)
+    values = {_value(option.text): option.text for option in options if _single(option)}
+    most = len(values)
+    if prefix or not all(map(_single, options)) or most > MAX_UNIQUE or layer.checked:
         raise refuse_keyword(
             "uniqueItems",
             layer.at,
@@ -138,8 +140,14 @@ def _unique(prefix: list[Term], item: Term, low: int, high: int | None, layer: L
             advice="drop it, and remove duplicates after extraction",
         )
     sizes = range(low, min(most, most if high is None else high) + 1)
-    orders = [order for count in sizes for order in permutations(values, count)]
+    orders = [order for count in sizes for order in permutations(values.values(), count)]
     return either([Text(f"[{','.join(order)}]") for order in orders])
+
+
+def _value(text: str) -> object:
+    """What two texts of equal values share: numbers may be written in two ways."""
+    value = json.loads(text)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
 
 
 def _single(term: Term) -> TypeGuard[Text]:

@@ -80,7 +80,7 @@ def _objects_apart(
         if key not in theirs or key not in ours:
             continue
         pairs = (
-            disjoint(expander, a, b, depth + 1)
+            expander.disjoint(a, b, depth + 1)
             for a in expander.alternatives(ours[key])
             for b in expander.alternatives(theirs[key])
         )

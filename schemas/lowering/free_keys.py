@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,11 @@ from ..walk import escape
 from . import pattern as patterns
 from .charset import ANY
 from .facts import each, undeclared
+from .json_text import escapable
 from .keywords import refuse_keyword
 from .layers import Layer
 from .strings import parse
-from .terms import NEVER, Difference, Pair, String, Term, Worded, either
+from .terms import NEVER, Difference, Pair, String, Term, Text, Worded, either
 
 if TYPE_CHECKING:
     from .children import Children
@@ -79,5 +81,12 @@ def _keys(
     elif matched:
         key = Worded(tuple(matched), 0, None)
     without: list[Term] = [Worded((pattern,), 0, None) for pattern in others]
-    without += [Worded((patterns.exactly(name),), 0, None) for name in names]
+    without += [_every_spelling(name) for name in names]
     return Difference(key, either(without)) if without and key != NEVER else key
+
+
+def _every_spelling(name: str) -> Term:
+    """A name however it is escaped."""
+    if escapable(name):
+        return Worded((patterns.exactly(name),), 0, None)
+    return Text(json.dumps(name, ensure_ascii=False))

@@ -20,6 +20,13 @@ NEVER_RAW = union([(0x00, 0x1F), (0x7F, 0x7F)], of('"\\'))
 # Controls that are written \u00XX.
 NUMERIC_ESCAPES = [code for code in [*range(0x20), 0x7F] if code not in SHORT_ESCAPES]
 
+_ESCAPABLE = frozenset(map(chr, [*SHORT_ESCAPES, *NUMERIC_ESCAPES]))
+
+
+def escapable(text: str) -> bool:
+    """Whether a character of `text` may or must be escaped in a JSON string."""
+    return not _ESCAPABLE.isdisjoint(text)
+
 
 def literal(text: str) -> str:
     """A regex for exactly `text`."""

@@ -71,16 +71,37 @@ class Expander:
         self.root = root
         self.values = values
         self.standard = isinstance(root, dict) and root.get(STANDARD) is True
+        self._alternatives: dict[Conjunction, list[Conjunction]] = {}
+        self._expanded: dict[Layer, list[Conjunction]] = {}
+        self._disjoint: dict[tuple[Conjunction, Conjunction, int], bool] = {}
 
     def alternatives(self, layers: Conjunction) -> list[Conjunction]:
         """The alternatives of the conjunction of any subschemas; [] when nothing is valid."""
-        return _product(self.expand(layer) for layer in layers)
+        known = self._alternatives.get(layers)
+        if known is None:
+            known = self._alternatives[layers] = _product(self.expand(layer) for layer in layers)
+        return known
+
+    def disjoint(self, written: Conjunction, other: Conjunction, depth: int = 0) -> bool:
+        """`exclusive.disjoint`, each answer found once."""
+        key = (written, other, depth)
+        known = self._disjoint.get(key)
+        if known is None:
+            known = self._disjoint[key] = disjoint(self, written, other, depth)
+        return known
 
     def expand(self, layer: Layer) -> list[Conjunction]:
         """The alternatives of one subschema."""
         return self._expand(layer, frozenset())
 
     def _expand(self, layer: Layer, seen: frozenset[str]) -> list[Conjunction]:
+        known = self._expanded.get(layer)
+        if known is None:
+            # What expands at all doesn't lead back to itself, so `seen` makes no difference.
+            known = self._expanded[layer] = self._expand_new(layer, seen)
+        return known
+
+    def _expand_new(self, layer: Layer, seen: frozenset[str]) -> list[Conjunction]:
         schema, at = layer.schema, layer.at
         if schema is True:
             return [()]
@@ -135,7 +156,7 @@ class Expander:
         chosen = []
         for index, branch in enumerate(branches):
             for own in _product([around, branch]):
-                apart = [all(disjoint(self, own, other) for other in others) for others in branches]
+                apart = [all(self.disjoint(own, other) for other in others) for others in branches]
                 without = [
                     negation for k, negation in enumerate(negations) if k != index and not apart[k]
                 ]

@@ -42,7 +42,8 @@ def string(layers: Conjunction, *, standard: bool) -> Term:
 def verbatim(layers: Conjunction) -> Layer | None:
     """The layer that asks for spans of the page."""
     asking = None
-    for value, layer in each(layers, VERBATIM):
+    saying = tuple(layer for layer in layers if isinstance(layer.schema, dict))
+    for value, layer in each(saying, VERBATIM):
         if not isinstance(value, bool):
             raise invalid(VERBATIM, layer.at, "needs true or false")
         if value and (layer.checked or layer.negated):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from pagemill.schemas import SchemaReason, SchemaRefused, SchemaRegistry, inline
 
@@ -57,14 +55,16 @@ def test_they_are_bounded_and_fill_no_registry(schemas, monkeypatch):
     assert schemas.put("lamp", schema("c")).version == 1
 
 
-def test_what_is_used_stays(schemas):
+def test_what_is_used_stays(schemas, redis_client):
     old, used = schemas.inline.put(schema("a")), schemas.inline.put(schema("b"))
-    time.sleep(0.05)
+    (uses,) = redis_client.keys("*:inline_schemas:used")
+    for name in (old.name, used.name):  # both as if put two hours ago
+        redis_client.zincrby(uses, -2 * 3600 * 1000, name)
     schemas.get(used.ref)
-    assert schemas.inline.idle(0.04) == [old.ref]
-    assert not schemas.inline.forget(used.ref, unused_s=0.04)
-    assert schemas.inline.forget(old.ref, unused_s=0.04)
-    assert not schemas.inline.forget(old.ref, unused_s=0.04)
+    assert schemas.inline.idle(3600) == [old.ref]
+    assert not schemas.inline.forget(used.ref, unused_s=3600)
+    assert schemas.inline.forget(old.ref, unused_s=3600)
+    assert not schemas.inline.forget(old.ref, unused_s=3600)
     assert schemas.get(used.ref).ref == used.ref
     with pytest.raises(SchemaRefused):
         schemas.get(old.ref)

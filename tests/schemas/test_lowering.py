@@ -79,6 +79,21 @@ OUTLINES_WRONG: dict[str, tuple[Any, list[str], list[str]]] = {
         [r'{"a\"b\\":1}'],
         ['{"a"b":1}', "{}"],
     ),
+    "a whole number with a fraction": (
+        {"enum": [-2.0, 1e2, -0.0, 0.5]},
+        ["-2.0", "-2", "100.0", "100", "-0.0", "0", "0.5"],
+        ["2", "10", "1e2", "5", "null"],
+    ),
+    "whole numbers inside a const": (
+        {"const": {"a": [1.0, "x"], "b": 2}},
+        ['{"a":[1.0,"x"],"b":2}', '{"a":[1,"x"],"b":2}'],
+        ['{"a":[2,"x"],"b":2}', '{"a":[1],"b":2}', '{"b":2}'],
+    ),
+    "equal numbers are no two items": (
+        {"type": "array", "items": {"enum": [1.0, 2]}, "uniqueItems": True},
+        ["[]", "[1]", "[1,2]", "[2]"],
+        ["[1,1.0]", "[1.0,1]", "[2,2]"],
+    ),
     "const with a dot in a key": (
         {"const": {"k.k": 1}},
         ['{"k.k":1}'],
