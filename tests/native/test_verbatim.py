@@ -19,8 +19,8 @@ from .closing_rows import decode
 # What the reference says of characters: letters form words, and marks attach.
 SPACES = " \n\t\u00a0"
 WORD = "abé7_"
-ATTACHED = "\u0301\u200d"
-OTHER = '"\\/.$😀東京'
+ATTACHED = "\u0301\u200d\u0e35"
+OTHER = '"\\/.$😀東京ไทက'
 BARRIERS = "\x01\x7f"
 
 WORDS = b"""{" {"name":" "," ","price": ":null null null, "} "]} [" a.b \\" \\\\ \\n foo bar"""
