@@ -2,10 +2,12 @@
 
     python benchmarks/kernels.py --json
 
-Peaks are measured first: multiply-adds in float32 and products of 16-bit numbers added in 32 bits
-(what int8 weights and an int8 KV cache are computed with), from registers to registers, and bytes
-read from memory, each over all threads. Then each kernel of the default model alone, and the whole
-decoder, prefill only and decode only.
+Peaks are measured first, each over all threads: multiply-adds in float32, products of bfloat16
+added in float32 and products of 16-bit numbers added in 32 bits, from registers to registers, and
+bytes read from memory. A kernel is held against the peak of the arithmetic that it uses: int8
+weights and an int8 KV cache are computed in bfloat16 where there are tiles, else in 16-bit numbers.
+Then come each kernel of the default model alone, and the whole decoder, prefill only and decode
+only; of that also what its kernels take alone, and what is left.
 
 GFLOP/s count two operations for a multiplication and its addition; GB/s count weights, or the K and
 V that have to be read. `share` is the time that the roofline allows (the longer of operations at
@@ -56,18 +58,20 @@ class Machine:
     """Measured peaks: billions of operations by kind of number, and of bytes, a second."""
 
     fp32: float
+    bf16: float
     int16: float
     read: float
 
     @classmethod
     def measure(cls, seconds: float) -> Machine:
-        names = ("fp32", "int16", "read")
+        names = ("fp32", "bf16", "int16", "read")
         return cls(*(max(_core.measure_peak(name, seconds) for _ in range(3)) for name in names))
 
     def least_s(self, kind: str, operations: float, size: float) -> float:
         """What the roofline allows for `operations` on weights or K/V of a kind."""
-        peak = self.int16 if kind == "int8" else self.fp32
-        return max(operations / peak, size / self.read) / 1e9
+        tiles = _core.instruction_set() == "amx"
+        peak = {"fp32": self.fp32, "bf16": self.bf16, "int8": self.bf16 if tiles else self.int16}
+        return max(operations / peak[kind], size / self.read) / 1e9
 
 
 def products(config: ModelConfig) -> list[tuple[str, int, int, int]]:
@@ -214,11 +218,18 @@ def measure_step(
     last = arrays["query_start"][1:] - 1
     took = best_s(lambda: decoder.forward(cache, ids, positions, layout, last), seconds)
     least = config.num_layers * machine.least_s(kv, *rows.attention(config, kv))
+    attention = measure_one_attention(machine, config, kv, rows, seconds / 4)
+    parts = {"attention_ms": config.num_layers * attention["us"] / 1e3}
+    random = np.random.default_rng(0)
     for product, inputs, outputs, often in products(config):
         count = rows.count if product == "head" else num_tokens
         size = inputs * outputs * WEIGHT_BYTES[kind]
         least += often * machine.least_s(kind, 2.0 * count * inputs * outputs, size)
-    return {"ms": took * 1e3, "tokens_per_s": num_tokens / took, "share": least / took}
+        weight = random.normal(size=(outputs, inputs)).astype(np.float32)
+        alone = measure_product(machine, kind, weight, count, seconds / 4)
+        parts[f"{product.replace(' ', '_')}_ms"] = often * alone["us"] / 1e3
+    whole = {"ms": took * 1e3, "tokens_per_s": num_tokens / took, "share": least / took}
+    return whole | parts | {"rest_ms": took * 1e3 - sum(parts.values())}
 
 
 def measure_decoder(
@@ -245,6 +256,8 @@ def main() -> int:
     )
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 16, 64, 512])
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--set", choices=_core.instruction_sets(), help="instruction set")
+    parser.add_argument("--only-decoder", action="store_true", help="whole forward passes alone")
     parser.add_argument("--seconds", type=float, default=0.2, help="for each figure")
     parser.add_argument("--plot", help="write a roofline picture (SVG) to this file")
     parser.add_argument("--json", action="store_true", help="figures as the last line of output")
@@ -253,12 +266,14 @@ def main() -> int:
     config = EngineConfig(threads=arguments.threads)
     set_thread_environment(config)
     _core.set_num_threads(config.num_threads())
+    if arguments.set:
+        _core.use_instruction_set(arguments.set)
     files = store.resolve(arguments.model)
     model = ModelConfig.load(files.directory)
     machine = Machine.measure(arguments.seconds)
     print(
         f"peaks of {config.num_threads()} thread(s): fp32 {machine.fp32:.0f} GFLOP/s, "
-        f"int16 {machine.int16:.0f} GOP/s, read {machine.read:.1f} GB/s",
+        f"bf16 {machine.bf16:.0f}, int16 {machine.int16:.0f} GOP/s, read {machine.read:.1f} GB/s",
         file=sys.stderr,
     )
     prefill = {"prefill of 512": Rows(1, 512, 512), "512 behind 2,560": Rows(1, 512, 3072)}
@@ -269,11 +284,15 @@ def main() -> int:
         "32 x 4 drafts, 304 shared": Rows(32, 4, 1400, 304),
     }
     results: dict[str, dict[str, Any]] = {}
-    figures = (
-        measure_products(machine, model, arguments.kinds, arguments.rows, arguments.seconds),
-        measure_attention(machine, model, prefill | decode, arguments.seconds),
-        measure_decoder(machine, files, arguments.kinds, prefill | decode, arguments.seconds),
-    )
+    figures = [
+        measure_decoder(machine, files, arguments.kinds, prefill | decode, arguments.seconds)
+    ]
+    if not arguments.only_decoder:
+        figures = [
+            measure_products(machine, model, arguments.kinds, arguments.rows, arguments.seconds),
+            measure_attention(machine, model, prefill | decode, arguments.seconds),
+            *figures,
+        ]
     for found in figures:
         for name, values in found:
             results[name] = values
@@ -281,6 +300,7 @@ def main() -> int:
             print(f"{name:44s} {text}", file=sys.stderr, flush=True)
     peaks = {
         "fp32_gflops": machine.fp32,
+        "bf16_gflops": machine.bf16,
         "int16_gops": machine.int16,
         "read_gb_per_s": machine.read,
     }

@@ -13,8 +13,8 @@ _COLOURS = {"int8": "#c0392b", "bf16": "#2471a3", "fp32": "#7d8a8c"}
 
 
 def draw(path: str, peaks: Mapping[str, float], figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write an SVG: the roofs of both kinds of arithmetic, and a point for each kernel."""
-    top = max(peaks["fp32_gflops"], peaks["int16_gops"]) * 1.5
+    """Write an SVG: the roofs of each kind of arithmetic, and a point for each kernel."""
+    top = max(peaks["fp32_gflops"], peaks["bf16_gflops"], peaks["int16_gops"]) * 1.5
     bottom = _X[0] * peaks["read_gb_per_s"] / 3
 
     def x(intensity: float) -> float:
@@ -28,7 +28,8 @@ def draw(path: str, peaks: Mapping[str, float], figures: Mapping[str, Mapping[st
     body = []
     for name, colour, label in (
         ("int16_gops", _COLOURS["int8"], "16-bit products"),
-        ("fp32_gflops", _COLOURS["bf16"], "float32"),
+        ("bf16_gflops", _COLOURS["bf16"], "bfloat16"),
+        ("fp32_gflops", _COLOURS["fp32"], "float32"),
     ):
         knee = peaks[name] / peaks["read_gb_per_s"]
         corners = [

@@ -599,7 +599,8 @@ def use_instruction_set(name: str) -> None:
     """Choose one for tests and comparisons; ValueError when it isn't there."""
 
 def measure_peak(what: str, seconds: float) -> float:
-    """Billions a second over all threads: operations in "fp32" or "int16", bytes in "read".
+    """Billions a second over all threads: operations in "fp32", "bf16" or "int16", bytes
+    in "read".
 
     The most that the processor does (csrc/cpu/peak.h). Releases the GIL.
     """
@@ -611,7 +612,9 @@ class PackedMatrix:
         """Read float32 [outputs, inputs] at `weight`; kind "fp32", "bf16" or "int8".
 
         int8: one scale an output, a whole factor (1 to 31) a group of 32 inputs; activations are
-        rounded to 12 bits for each token, and sums are exact.
+        rounded to 12 bits for each token, and sums are exact. Where the processor multiplies
+        bfloat16, activations are rounded to that instead: for bf16 with AVX-512, for int8 with
+        tiles and more than 4 rows.
         """
     outputs: int
     inputs: int
@@ -620,6 +623,14 @@ class PackedMatrix:
         self, input: int, num_rows: int, out: int, bias: int = 0, accumulate: bool = False
     ) -> None:
         """out (+)= input @ weight.T + bias, float32 and contiguous. Releases the GIL."""
+
+    def multiply_gated(
+        self, next: PackedMatrix, input: int, num_rows: int, out: int, bias: int = 0
+    ) -> bool:
+        """out = next times silu(gate) * up, gate and up being the halves of this product.
+
+        False, and nothing done, where no kernel does it at once. Releases the GIL.
+        """
 
 def rms_norm(x: int, weight: int, eps: float, num_rows: int, size: int, out: int) -> None:
     """out = x / rms(x) * weight for float32 rows. Releases the GIL."""

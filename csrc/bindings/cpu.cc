@@ -107,7 +107,28 @@ void bind_packed_matrix(py::module_& module) {
                             reinterpret_cast<float*>(out));
           },
           py::arg("input"), py::arg("num_rows"), py::arg("out"), py::arg("bias") = 0,
-          py::arg("accumulate") = false, py::call_guard<py::gil_scoped_release>());
+          py::arg("accumulate") = false, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "multiply_gated",
+          [](const PackedMatrix& matrix, const PackedMatrix& next, uintptr_t input,
+             int32_t num_rows, uintptr_t out, uintptr_t bias) {
+            if (num_rows < 0) throw std::invalid_argument("negative number of rows");
+            if (num_rows > 0 && input == 0) throw std::invalid_argument("null pointer");
+            InputRows rows, gated;
+            matrix.prepare(rows, num_rows);
+            next.prepare(gated, num_rows);
+            const auto* values = reinterpret_cast<const float*>(input);
+            for_rows(num_rows, matrix.inputs(), [&](int32_t row) {
+              rows.set(row, values + int64_t{row} * matrix.inputs());
+            });
+            if (!matrix.multiply_gated(rows, reinterpret_cast<const float*>(bias), gated)) {
+              return false;
+            }
+            next.multiply(gated, nullptr, false, reinterpret_cast<float*>(out));
+            return true;
+          },
+          py::arg("next"), py::arg("input"), py::arg("num_rows"), py::arg("out"),
+          py::arg("bias") = 0, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace

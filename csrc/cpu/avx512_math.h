@@ -38,4 +38,13 @@ PAGEMILL_AVX512_INLINE __m512 rough_exp_nonpositive(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
+// x * sigmoid(x), sigmoid being 1 / (1 + e) for x >= 0 and e / (1 + e) below, with e = exp(-|x|).
+PAGEMILL_AVX512_INLINE __m512 silu(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 e = exp_nonpositive(_mm512_or_ps(x, _mm512_set1_ps(-0.0f)));
+  const __mmask16 positive = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
+  const __m512 numerator = _mm512_mask_blend_ps(positive, e, one);
+  return _mm512_mul_ps(x, _mm512_div_ps(numerator, _mm512_add_ps(one, e)));
+}
+
 }  // namespace pagemill

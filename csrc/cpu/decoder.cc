@@ -51,7 +51,6 @@ void CpuDecoder::forward(KvCache& cache, const DecoderStep& step, float* logits)
   grow(hidden_, int64_t{num_tokens} * shape_.hidden_size);
   grow(fused_, int64_t{num_tokens} * fused_size());
   grow(attended_, int64_t{num_tokens} * query_size());
-  grow(gate_up_, int64_t{num_tokens} * 2 * shape_.inner_size);
   if (cache.kind() == KvKind::kInt8) {
     queries_.resize(num_tokens, shape_.num_heads, shape_.head_dim);
     schedule_.emplace(step.layout, cache.block_size(), shape_.num_kv_heads,
@@ -148,19 +147,24 @@ void CpuDecoder::attend(const KvCache& cache, const DecoderStep& step, int32_t l
 
 void CpuDecoder::feed_forward(const Layer& layer, int32_t num_tokens) {
   norm_rows(layer.feed_forward_norm, nullptr, num_tokens, *layer.gate_up.weight);
-  layer.gate_up.weight->multiply(rows_, layer.gate_up.bias_or_null(), false, gate_up_.data());
-  layer.down.weight->prepare(rows_, num_tokens);
+  const Linear &gate_up = layer.gate_up, &down = layer.down;
+  down.weight->prepare(gated_, num_tokens);
+  if (gate_up.weight->multiply_gated(rows_, gate_up.bias_or_null(), gated_)) {
+    return down.weight->multiply(gated_, down.bias_or_null(), true, hidden_.data());
+  }
+  grow(gate_up_, int64_t{num_tokens} * 2 * shape_.inner_size);
+  gate_up.weight->multiply(rows_, gate_up.bias_or_null(), false, gate_up_.data());
   const int32_t size = shape_.inner_size;
   for_rows(num_tokens, 2 * size, [&](int32_t row) {
     thread_local std::vector<float> buffer;
     grow(buffer, size);
     const float* gate = gate_up_.data() + int64_t{row} * 2 * size;
-    float* place = rows_.place(row);
+    float* place = gated_.place(row);
     float* target = place != nullptr ? place : buffer.data();
     elementwise_kernels().silu_mul(gate, gate + size, size, target);
-    rows_.set(row, target);
+    gated_.set(row, target);
   });
-  layer.down.weight->multiply(rows_, layer.down.bias_or_null(), true, hidden_.data());
+  down.weight->multiply(gated_, down.bias_or_null(), true, hidden_.data());
 }
 
 }  // namespace pagemill

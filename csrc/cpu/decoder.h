@@ -98,7 +98,7 @@ class CpuDecoder {
 
   // The step's memory, [token][...].
   std::vector<float> hidden_, fused_, attended_, gate_up_;
-  InputRows rows_;
+  InputRows rows_, gated_;
   QuantizedQueries queries_;
   std::optional<AttentionSchedule> schedule_;
 };

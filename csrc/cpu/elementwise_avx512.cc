@@ -36,19 +36,11 @@ PAGEMILL_AVX512 void rms_norm(const float* x, const float* weight, float eps, in
 }
 
 PAGEMILL_AVX512 void silu_mul(const float* gate, const float* up, int32_t size, float* out) {
-  const __m512 one = _mm512_set1_ps(1.0f), zero = _mm512_setzero_ps();
-  const __m512 sign = _mm512_set1_ps(-0.0f);
   for (int32_t i = 0; i < size; i += kWideLanes) {
     const __mmask16 lanes = lanes_from(i, size);
-    const __m512 x = _mm512_maskz_loadu_ps(lanes, gate + i);
-    // sigmoid(x) is 1 / (1 + e) for x >= 0 and e / (1 + e) below, with e = exp(-|x|).
-    const __m512 e = exp_nonpositive(_mm512_or_ps(x, sign));
-    const __mmask16 positive = _mm512_cmp_ps_mask(x, zero, _CMP_GE_OQ);
-    const __m512 sigmoid =
-        _mm512_div_ps(_mm512_mask_blend_ps(positive, e, one), _mm512_add_ps(one, e));
-    _mm512_mask_storeu_ps(
-        out + i, lanes,
-        _mm512_mul_ps(_mm512_mul_ps(x, sigmoid), _mm512_maskz_loadu_ps(lanes, up + i)));
+    const __m512 factor = silu(_mm512_maskz_loadu_ps(lanes, gate + i));
+    _mm512_mask_storeu_ps(out + i, lanes,
+                          _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(lanes, up + i)));
   }
 }
 

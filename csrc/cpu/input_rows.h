@@ -35,6 +35,7 @@ class InputRows {
   const int16_t* int16(int32_t row) const { return int16_.data() + int64_t{row} * depth_; }
   const float* scales(int32_t row) const { return scales_.data() + row; }  // kInt16 only
   const uint16_t* tiles() const { return tiles_.data(); }
+  uint16_t* tiles() { return tiles_.data(); }
 
  private:
   RowForm form_ = RowForm::kFloat32;

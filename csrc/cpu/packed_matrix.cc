@@ -148,7 +148,7 @@ void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accum
     throw std::invalid_argument("the rows were prepared for another matrix");
   }
   if (out == nullptr) throw std::invalid_argument("null pointer");
-  if (rows.form() == RowForm::kTiles) return multiply_tiles(rows, bias, accumulate, out);
+  if (rows.form() == RowForm::kTiles) return multiply_tiles(rows, bias, accumulate, out, nullptr);
   const auto pool = shared_pool();
   const Call call{matrix_kernels(), rows, bias, accumulate, out};
   const int32_t row_bytes = depth_ * (kind_ == WeightKind::kInt8 ? 2 : 4);
@@ -173,8 +173,21 @@ void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accum
   });
 }
 
+bool PackedMatrix::multiply_gated(const InputRows& rows, const float* bias,
+                                  InputRows& gated) const {
+  const bool serves = rows.form() == RowForm::kTiles && gated.form() == RowForm::kTiles &&
+                      instruction_set() >= InstructionSet::kAmx && outputs_ % (4 * kPanelColumns) == 0;
+  if (!serves) return false;
+  if (rows.depth() != depth_ || gated.depth() != outputs_ / 2 ||
+      gated.num_rows() != rows.num_rows()) {
+    throw std::invalid_argument("the rows were prepared for another matrix");
+  }
+  if (rows.num_rows() > 0) multiply_tiles(rows, bias, false, nullptr, gated.tiles());
+  return true;
+}
+
 void PackedMatrix::multiply_tiles(const InputRows& rows, const float* bias, bool accumulate,
-                                  float* out) const {
+                                  float* out, uint16_t* gated) const {
   const auto pool = shared_pool();
   const int32_t num_rows = rows.num_rows();
   const bool int8 = kind_ == WeightKind::kInt8;
@@ -188,7 +201,8 @@ void PackedMatrix::multiply_tiles(const InputRows& rows, const float* bias, bool
                             outputs_,
                             bias,
                             accumulate,
-                            out};
+                            out,
+                            gated};
   const TileProductKernel kernel = instruction_set() >= InstructionSet::kAmx
                                        ? amx_tile_product()
                                        : avx512_tile_product();
@@ -198,13 +212,14 @@ void PackedMatrix::multiply_tiles(const InputRows& rows, const float* bias, bool
   const int32_t row_groups = ceil_div(num_rows, rows_per_task);
   // An even number of panels, as tiles take two at a time.
   const int32_t wanted = std::max(1, kTasksPerThread * pool->num_threads() / row_groups);
-  const int32_t panels = ceil_div(ceil_div(num_panels_, wanted), 2) * 2;
-  const int32_t panel_groups = ceil_div(num_panels_, panels);
+  const int32_t num_panels = gated == nullptr ? num_panels_ : num_panels_ / 2;
+  const int32_t panels = ceil_div(ceil_div(num_panels, wanted), 2) * 2;
+  const int32_t panel_groups = ceil_div(num_panels, panels);
   pool->run(row_groups * panel_groups, [&](int32_t index, int32_t) {
     const int32_t first_row = index / panel_groups * rows_per_task;
     const int32_t first_panel = index % panel_groups * panels;
     kernel(product, {first_row, std::min(num_rows, first_row + rows_per_task), first_panel,
-                     std::min(num_panels_, first_panel + panels)});
+                     std::min(num_panels, first_panel + panels)});
   });
 }
 

@@ -54,10 +54,16 @@ class PackedMatrix {
   // `accumulate` adds to what `out` holds: a residual. Runs on the shared thread pool.
   void multiply(const InputRows& rows, const float* bias, bool accumulate, float* out) const;
 
+  // With gates in the first half of the outputs: gated[i][j] = silu(gate j) * output (half + j), for
+  // which `gated` was prepared by a matrix of that many inputs. False, and nothing done, where no
+  // kernel does that at once: then silu_mul() follows on the product.
+  bool multiply_gated(const InputRows& rows, const float* bias, InputRows& gated) const;
+
  private:
   struct Call;  // one product's operands
   RowForm row_form(int32_t num_rows) const;
-  void multiply_tiles(const InputRows& rows, const float* bias, bool accumulate, float* out) const;
+  void multiply_tiles(const InputRows& rows, const float* bias, bool accumulate, float* out,
+                      uint16_t* gated) const;
   void pack_panel(const float* weight, int32_t panel);
   void pack_int8(const float* row, int32_t panel, int32_t column);
   const int16_t* widen_int8(const Call& call, int32_t panel) const;

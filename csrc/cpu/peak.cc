@@ -9,8 +9,14 @@
 #include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
 
+#if defined(__x86_64__)
+#include "cpu/amx.h"
+#endif
+
 namespace pagemill {
 namespace {
+
+enum class Arithmetic { kFloat32, kBfloat16, kInt16 };
 
 // Runs `work` (which returns what it did) on each thread for the time, and adds up their rates.
 template <typename Work>
@@ -51,7 +57,11 @@ double rate(double seconds, const Work& work) {
                    : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",       \
                      "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15")
 
-constexpr int64_t kTimes = 200'000;
+constexpr int64_t kTimes = 20'000;
+
+#define PAGEMILL_WIDE_FMA(r) "vfmadd231ps %%zmm12, %%zmm13, %%zmm" #r "\n\t"
+#define PAGEMILL_WIDE_MADD(r) "vpdpwssd %%zmm12, %%zmm13, %%zmm" #r "\n\t"
+#define PAGEMILL_WIDE_BF16(r) "vdpbf16ps %%zmm12, %%zmm13, %%zmm" #r "\n\t"
 
 // Twelve sums at once, from registers to registers. Operations done.
 double multiply_adds() {
@@ -59,24 +69,64 @@ double multiply_adds() {
   PAGEMILL_LOOP(PAGEMILL_FMA);
   return 12.0 * 16 * kTimes;
 }
-
 double pair_products() {
   int64_t left = kTimes;
   PAGEMILL_LOOP(PAGEMILL_MADD);
   return 12.0 * 32 * kTimes;
 }
+double wide_multiply_adds() {
+  int64_t left = kTimes;
+  PAGEMILL_LOOP(PAGEMILL_WIDE_FMA);
+  return 12.0 * 32 * kTimes;
+}
+double wide_pair_products() {
+  int64_t left = kTimes;
+  PAGEMILL_LOOP(PAGEMILL_WIDE_MADD);
+  return 12.0 * 64 * kTimes;
+}
+double wide_bfloat16_products() {
+  int64_t left = kTimes;
+  PAGEMILL_LOOP(PAGEMILL_WIDE_BF16);
+  return 12.0 * 64 * kTimes;
+}
+
+double tile_products() {
+  constexpr int32_t kRounds = 10'000;
+  const TileScope scope(TileShapes::full());
+  tile_zero<2>();
+  tile_zero<3>();
+  for (int32_t i = 0; i < kRounds; ++i) {
+    tile_product_bf16<0, 2, 3>();
+    tile_product_bf16<1, 2, 3>();
+  }
+  return 2.0 * 2 * 16 * 16 * 32 * kRounds;
+}
+
+// What the set in use computes a kind of numbers with.
+double registers(Arithmetic kind) {
+  const InstructionSet set = instruction_set();
+  const bool wide = set >= InstructionSet::kAvx512;
+  switch (kind) {
+    case Arithmetic::kInt16: return wide ? wide_pair_products() : pair_products();
+    case Arithmetic::kBfloat16:
+      if (set >= InstructionSet::kAmx) return tile_products();
+      if (wide) return wide_bfloat16_products();
+      [[fallthrough]];
+    default: return wide ? wide_multiply_adds() : multiply_adds();
+  }
+}
 
 #endif
 
 // The portable kernels' own rate, on operands that stay in the first-level cache.
-double portable_products(bool whole) {
+double portable_products(Arithmetic kind) {
   constexpr int32_t kDepth = 256;
   const MatrixTileKernels& kernels = *portable_matrix_kernels();
   thread_local std::vector<float> rows(kTileRows * kDepth), panel(kDepth * kPanelColumns);
   thread_local std::vector<int16_t> pairs(kTileRows * kDepth), whole_panel(kDepth * kPanelColumns);
   float sums[kTileRows * kPanelColumns];
   int32_t exact[kTileRows * kPanelColumns];
-  if (whole) {
+  if (kind == Arithmetic::kInt16) {
     kernels.int16(pairs.data(), kDepth, whole_panel.data(), 2 * kPanelColumns, kDepth / 2,
                   kTileRows, exact);
   } else {
@@ -85,13 +135,13 @@ double portable_products(bool whole) {
   return 2.0 * kTileRows * kDepth * kPanelColumns;
 }
 
-double arithmetic(bool whole, double seconds) {
+double arithmetic(Arithmetic kind, double seconds) {
 #if defined(__x86_64__)
   if (instruction_set() >= InstructionSet::kAvx2) {
-    return rate(seconds, [&](int32_t) { return whole ? pair_products() : multiply_adds(); });
+    return rate(seconds, [&](int32_t) { return registers(kind); });
   }
 #endif
-  return rate(seconds, [&](int32_t) { return portable_products(whole); });
+  return rate(seconds, [&](int32_t) { return portable_products(kind); });
 }
 
 double read(double seconds) {
@@ -114,10 +164,11 @@ double read(double seconds) {
 }  // namespace
 
 double measure_peak(const std::string& what, double seconds) {
-  if (what == "fp32") return arithmetic(false, seconds);
-  if (what == "int16") return arithmetic(true, seconds);
+  if (what == "fp32") return arithmetic(Arithmetic::kFloat32, seconds);
+  if (what == "bf16") return arithmetic(Arithmetic::kBfloat16, seconds);
+  if (what == "int16") return arithmetic(Arithmetic::kInt16, seconds);
   if (what == "read") return read(seconds);
-  throw std::invalid_argument("a peak is fp32, int16 or read, not '" + what + "'");
+  throw std::invalid_argument("a peak is fp32, bf16, int16 or read, not '" + what + "'");
 }
 
 }  // namespace pagemill

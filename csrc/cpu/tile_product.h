@@ -23,12 +23,15 @@ struct TileProduct {
   const float* bias;
   bool accumulate;
   float* out;
+  // Not null: the first half of the outputs are gates g, the second u, and silu(g) * u is written
+  // here instead of to `out`, as rows in tiles of depth outputs / 2, a multiple of 32.
+  uint16_t* gated;
 
   int64_t panel_elements() const { return int64_t{depth} * 16; }
   int32_t depth_tiles() const { return depth / kRowTileDepth; }
 };
 
-// Rows and panels of one task; first_row is a multiple of 16.
+// Rows and panels of one task; first_row is a multiple of 16. With `gated`, panels are those of gates.
 struct TileTask {
   int32_t first_row, last_row, first_panel, last_panel;
 };
@@ -39,7 +42,7 @@ using TileProductKernel = void (*)(const TileProduct& product, const TileTask& t
 // `padded`, a multiple of 32. A NaN stays one.
 using TileRowKernel = void (*)(const float* row, int32_t count, int32_t padded, uint16_t* out);
 
-// nullptr where the build hasn't got them. The second uses tiles.
+// nullptr where the build hasn't got them. The second uses tiles; it alone serves `gated`.
 TileProductKernel avx512_tile_product();
 TileProductKernel amx_tile_product();
 TileRowKernel avx512_tile_row();

@@ -3,6 +3,8 @@
 
 #if defined(__x86_64__)
 
+#include "cpu/avx512_math.h"
+
 #include "cpu/aligned.h"
 #include "cpu/amx.h"
 #include "cpu/tile_product_avx512.h"
@@ -34,34 +36,97 @@ inline void multiply_tiles(const uint16_t* rows, const uint16_t* first, const ui
   }
 }
 
+// What two panels' sums of a block of rows become: one after the other in `out`.
+class PlainFinish {
+ public:
+  static constexpr int32_t kStep = 2;
+  static int32_t second(const TileProduct&, const TileTask& task, int32_t panel) {
+    return std::min(panel + 1, task.last_panel - 1);
+  }
+
+  PAGEMILL_AVX512_INLINE PlainFinish(const TileProduct& product, int32_t first, int32_t second)
+      : epilogues_{{product, first}, {product, second}}, count_(second > first ? 2 : 1) {}
+
+  PAGEMILL_AVX512_INLINE void prefetch(int32_t row) const {
+    for (int i = 0; i < count_; ++i) epilogues_[i].prefetch(row);
+  }
+  PAGEMILL_AVX512_INLINE void finish(int32_t row, int32_t num_rows, const float* sums) const {
+    for (int i = 0; i < count_; ++i, sums += kSumElements) {
+      for (int32_t j = 0; j < num_rows; ++j) {
+        epilogues_[i].store(row + j, _mm512_load_ps(sums + j * kWideLanes));
+      }
+    }
+  }
+
+ private:
+  TileEpilogue epilogues_[2];
+  int count_;
+};
+
+// Gates and what they let through become rows of the next product.
+class GatedFinish {
+ public:
+  static constexpr int32_t kStep = 1;
+  static int32_t second(const TileProduct& product, const TileTask&, int32_t panel) {
+    return panel + product.outputs / 2 / kWideLanes;
+  }
+
+  PAGEMILL_AVX512_INLINE GatedFinish(const TileProduct& product, int32_t first, int32_t second)
+      : gate_(product, first),
+        up_(product, second),
+        out_(product.gated + first / 2 * kRowTileElements + first % 2 * kWideLanes),
+        depth_(product.outputs / 2) {}
+
+  PAGEMILL_AVX512_INLINE void prefetch(int32_t) const {}
+  PAGEMILL_AVX512_INLINE void finish(int32_t row, int32_t num_rows, const float* sums) const {
+    uint16_t* target = out_ + int64_t{row} * depth_;  // rows of whole tiles come before
+    for (int32_t j = 0; j < num_rows; ++j, sums += kWideLanes, target += kRowTileDepth) {
+      const __m512 gate = gate_.scaled(_mm512_load_ps(sums));
+      const __m512 up = up_.scaled(_mm512_load_ps(sums + kSumElements));
+      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_mul_ps(silu(gate), up));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), (__m256i)rounded);
+    }
+  }
+
+ private:
+  TileEpilogue gate_, up_;
+  uint16_t* out_;
+  int32_t depth_;
+};
+
+// A part of a panel in bfloat16: where it stands, or widened to `target`.
+PAGEMILL_AVX512_INLINE const uint16_t* section_of(const TileProduct& product, int32_t panel,
+                                                  int32_t first, int32_t last, uint16_t* target) {
+  if (product.int8 == nullptr) {
+    return product.bfloat16 + panel * product.panel_elements() +
+           int64_t{first} * kRowTileElements;
+  }
+  widen_tiles(product, panel, first, last, target);
+  return target;
+}
+
+template <typename Finish>
 PAGEMILL_AVX512 void multiply(const TileProduct& product, const TileTask& task) {
   thread_local AlignedVector<uint16_t> wide;
   thread_local AlignedVector<float> waiting;
   const int32_t depth_tiles = product.depth_tiles();
   const int32_t blocks = (task.last_row - task.first_row + kRowTileHeight - 1) / kRowTileHeight;
   const int32_t sections = (depth_tiles + kSectionTiles - 1) / kSectionTiles;
-  if (sections > 1 && waiting.size() < static_cast<size_t>(blocks) * 2 * kSumElements) {
-    waiting.resize(static_cast<size_t>(blocks) * 2 * kSumElements);
-  }
+  const size_t waiting_size = sections > 1 ? static_cast<size_t>(blocks) * 2 * kSumElements : 0;
+  if (waiting.size() < waiting_size) waiting.resize(waiting_size);
   if (product.int8 != nullptr) wide.resize(2 * kSectionTiles * kRowTileElements);
-  alignas(64) float sums[2][kSumElements];
+  alignas(64) float sums[2 * kSumElements];
   const TileScope scope(TileShapes::full());
-  for (int32_t panel = task.first_panel; panel < task.last_panel; panel += 2) {
-    const bool two = panel + 1 < task.last_panel;
-    const TileEpilogue epilogues[2] = {{product, panel}, {product, panel + two}};
+  for (int32_t panel = task.first_panel; panel < task.last_panel; panel += Finish::kStep) {
+    const int32_t other = Finish::second(product, task, panel);
+    const Finish finish(product, panel, other);
     for (int32_t section = 0, first = 0; section < sections; ++section) {
       const int32_t tiles = (depth_tiles - first + sections - section - 1) / (sections - section);
-      const uint16_t* weights[2];
-      for (int i = 0; i < 2; ++i) {
-        if (product.int8 != nullptr) {
-          uint16_t* target = wide.data() + i * kSectionTiles * kRowTileElements;
-          if (i == 0 || two) widen_tiles(product, panel + i, first, first + tiles, target);
-          weights[i] = i == 0 || two ? target : weights[0];
-        } else {
-          weights[i] = product.bfloat16 + (panel + (i & two)) * product.panel_elements() +
-                       int64_t{first} * kRowTileElements;
-        }
-      }
+      uint16_t* target = wide.data();
+      const uint16_t* left = section_of(product, panel, first, first + tiles, target);
+      if (product.int8 != nullptr) target += kSectionTiles * kRowTileElements;
+      const uint16_t* right =
+          other == panel ? left : section_of(product, other, first, first + tiles, target);
       for (int32_t block = 0; block < blocks; ++block) {
         float* kept = waiting.data() + int64_t{block} * 2 * kSumElements;
         if (section == 0) {
@@ -72,33 +137,31 @@ PAGEMILL_AVX512 void multiply(const TileProduct& product, const TileTask& task) 
           tile_load<1>(kept + kSumElements, kStride);
         }
         const int32_t row = task.first_row + block * kRowTileHeight;
-        if (section + 1 == sections) {
-          for (int i = 0; i <= two; ++i) epilogues[i].prefetch(row);
-        }
         const int64_t place = int64_t{row / kRowTileHeight} * depth_tiles + first;
-        multiply_tiles(product.rows + place * kRowTileElements, weights[0], weights[1], tiles);
-        if (section + 1 < sections) {
-          tile_store<0>(kept, kStride);
-          tile_store<1>(kept + kSumElements, kStride);
-          continue;
-        }
-        tile_store<0>(sums[0], kStride);
-        tile_store<1>(sums[1], kStride);
-        const int32_t count = std::min(kRowTileHeight, task.last_row - row);
-        for (int i = 0; i <= two; ++i) {
-          for (int32_t j = 0; j < count; ++j) {
-            epilogues[i].store(row + j, _mm512_load_ps(sums[i] + j * kWideLanes));
-          }
-        }
+        const bool done = section + 1 == sections;
+        if (done) finish.prefetch(row);
+        multiply_tiles(product.rows + place * kRowTileElements, left, right, tiles);
+        float* sums_out = done ? sums : kept;
+        tile_store<0>(sums_out, kStride);
+        tile_store<1>(sums_out + kSumElements, kStride);
+        if (done) finish.finish(row, std::min(kRowTileHeight, task.last_row - row), sums);
       }
       first += tiles;
     }
   }
 }
 
+void multiply_or_gate(const TileProduct& product, const TileTask& task) {
+  if (product.gated == nullptr) {
+    multiply<PlainFinish>(product, task);
+  } else {
+    multiply<GatedFinish>(product, task);
+  }
+}
+
 }  // namespace
 
-TileProductKernel amx_tile_product() { return multiply; }
+TileProductKernel amx_tile_product() { return multiply_or_gate; }
 
 }  // namespace pagemill
 

@@ -72,9 +72,13 @@ class TileEpilogue {
     }
   }
 
+  PAGEMILL_AVX512_INLINE __m512 scaled(__m512 sums) const {
+    return _mm512_fmadd_ps(sums, scales_, bias_);
+  }
+
   PAGEMILL_AVX512_INLINE void store(int32_t row, __m512 sums) const {
     float* target = out_ + row * stride_;
-    __m512 value = _mm512_fmadd_ps(sums, scales_, bias_);
+    __m512 value = scaled(sums);
     if (accumulate_) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask_, target), value);
     _mm512_mask_storeu_ps(target, mask_, value);
   }

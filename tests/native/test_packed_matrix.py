@@ -188,6 +188,28 @@ def test_threads_change_nothing(threads: int) -> None:
         _core.set_num_threads(2)
 
 
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("num_rows", [0, 3, 16, 39])
+def test_gates_within_the_product_are_those_after_it(kind: str, num_rows: int) -> None:
+    """Where a kernel does it at once; the others leave it to silu_mul()."""
+    inner, hidden = 96, 70
+    weight, down = numbers(2 * inner, hidden), numbers(hidden, inner, seed=1)
+    rows, bias = numbers(num_rows, hidden, seed=2), numbers(2 * inner, seed=3)
+    first = _core.PackedMatrix(weight.ctypes.data, 2 * inner, hidden, kind)
+    second = _core.PackedMatrix(down.ctypes.data, hidden, inner, kind)
+    found = np.full((num_rows, hidden), np.nan, np.float32)
+    served = first.multiply_gated(
+        second, rows.ctypes.data, num_rows, found.ctypes.data, bias.ctypes.data
+    )
+    tiles = _core.instruction_set() == "amx" and takes_pairs(kind, num_rows)
+    assert served == (tiles and kind != "fp32")
+    if served:
+        gate_up = multiply(weight, rows, kind, bias)
+        gated = np.empty((num_rows, inner), np.float32)
+        _core.silu_mul(gate_up.ctypes.data, num_rows, inner, gated.ctypes.data)
+        np.testing.assert_array_equal(found, multiply(down, gated, kind))
+
+
 def test_no_row_is_no_work() -> None:
     assert multiply(numbers(4, 4), numbers(0, 4), "fp32").shape == (0, 4)
 
@@ -256,7 +278,7 @@ def test_wrong_sizes_are_refused() -> None:
 
 
 def test_peaks_are_measured() -> None:
-    for what in ("fp32", "int16", "read"):
+    for what in ("fp32", "bf16", "int16", "read"):
         assert _core.measure_peak(what, 0.001) > 0
     with pytest.raises(ValueError, match="a peak is"):
         _core.measure_peak("fp8", 0.001)
