@@ -26,6 +26,7 @@ class Beams:
         self._book = book
         self._heard: dict[int, BeamSearch] = {}  # with something new, by the first entry's number
         self._late: list[tuple[Entry, Entry]] = []  # (parent, child): the queue was full
+        self._cancelled: list[tuple[BeamSearch, Verdict]] = []
 
     def hear(self, entry: Entry, scores: TokenScores) -> None:
         """Take the candidates that an entry's newest token was chosen from."""
@@ -48,6 +49,26 @@ class Beams:
                     answers += self._answer(stepper, search)
                     break
                 self._go_on(stepper, search, heirs)
+        return answers
+
+    def cancel(self, search: BeamSearch, verdict: Verdict) -> None:
+        """Have a search end with the next `end_cancelled`."""
+        self._cancelled.append((search, verdict))
+
+    def end_cancelled(self, stepper: Stepper) -> list[Progress]:
+        cancelled, self._cancelled = self._cancelled, []
+        return [
+            progress
+            for search, verdict in cancelled
+            if search.verdict is None
+            for progress in self.end(stepper, search, verdict)
+        ]
+
+    def end_all(self, stepper: Stepper, verdict: Verdict) -> list[Progress]:
+        answers: list[Progress] = []
+        for entry in self._book:
+            if entry.search is not None and entry.search.verdict is None:
+                answers += self.end(stepper, entry.search, verdict)
         return answers
 
     def end(self, stepper: Stepper, search: BeamSearch, verdict: Verdict) -> list[Progress]:
@@ -101,6 +122,7 @@ class Beams:
                 number=self._book.new_number(),
                 output_ids=list(found[sample].tokens) if found else [],
                 grammar=grammar,
+                queued=False,
                 sample=sample,
                 search=None,
                 score=found[sample].score if found else 0.0,

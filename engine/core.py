@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pagemill._core import Refusal, Scheduler
 
 from .admission import check_budget, make_entry, refused, sample_of
+from .answers import Answers
 from .beam_search import BeamSearch
 from .config import EngineConfig
 from .errors import EngineError, EngineReason
@@ -29,14 +30,11 @@ from .protocol import (
     GrammarTable,
     Hello,
     NeedGrammar,
-    Output,
-    Outputs,
     Ping,
     Pong,
     Rejected,
     Request,
     Submit,
-    TokenLogprob,
     Welcome,
 )
 from .request_book import Entry, Progress, RequestBook, Verdict
@@ -81,6 +79,8 @@ class EngineCore:
         self._clock = clock
         self._counters = EngineCounters()
         self._book = RequestBook()
+        # The clock is looked up at each call: tests set another.
+        self._answers = Answers(self._counters, lambda: self._clock())
         self.grammars = grammars
         self._parking = Parking()
         self._stepper = Stepper(make_scheduler, executor, self._book, self._counters, clock)
@@ -88,8 +88,6 @@ class EngineCore:
         self._heard: dict[bytes, float] = {}  # of clients with requests
         self._ticked = clock()
         self._stepped = clock()
-        self._messages: list[tuple[bytes, CoreMessage]] = []
-        self._outputs: dict[bytes, list[Output]] = {}
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -106,9 +104,9 @@ class EngineCore:
         elif isinstance(message, GrammarTable):
             self._take_table(client, message)
         elif isinstance(message, Ping):
-            self._messages.append((client, Pong(message.nonce, self.stats(), self.info.epoch)))
+            self._answers.send(client, Pong(message.nonce, self.stats(), self.info.epoch))
         elif isinstance(message, Hello):
-            self._messages.append((client, self.info))
+            self._answers.send(client, self.info)
 
     def gone(self, client: bytes) -> None:
         """A client can't be reached any more: its requests end."""
@@ -129,14 +127,11 @@ class EngineCore:
                 self._book.remove(entry)  # One beam answers for all.
             searches.add(id(entry.search))
         for entry in self._book:
-            self._finish(entry, verdict, ())
+            self._finish(entry, verdict)
 
     def take(self) -> list[tuple[bytes, CoreMessage]]:
         """Return and forget what is to be sent; the outputs of a client are one message."""
-        messages, self._messages = self._messages, []
-        outputs, self._outputs = self._outputs, {}
-        messages.extend((client, Outputs(share)) for client, share in outputs.items())
-        return messages
+        return self._answers.take()
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -166,13 +161,13 @@ class EngineCore:
             return
         self._ticked = now
         for entry, verdict in self._parking.overdue(now):
-            self._finish(entry, verdict, ())
+            self._finish(entry, verdict)
         for client in self._book.clients():
             if now - self._heard.get(client, now) > self._config.client_timeout_s:
                 self._lease_ended(client)
             else:
                 # Reaching it is the test; it tells the client that the loop goes round, too.
-                self._outputs.setdefault(client, [])
+                self._answers.reach(client)
 
     def _lease_ended(self, client: bytes) -> None:
         # The scheduler has ended those that it knows; some may wait for a grammar or a sample.
@@ -209,16 +204,16 @@ class EngineCore:
         if error is not None:
             self._counters.messages_rejected += 1
             ids = [request.request_id for request in message.requests]
-            self._messages.append((client, Rejected(error.reason, str(error), ids)))
+            self._answers.send(client, Rejected(error.reason, str(error), ids))
             return
         missing: dict[str, None] = {}
         for request in message.requests:
             try:
                 self._admit(client, request, missing)
             except EngineError as refusal:
-                self._refuse(client, request.request_id, refusal)
+                self._answers.refuse(client, request.request_id, refusal)
         if missing:
-            self._messages.append((client, NeedGrammar(list(missing))))
+            self._answers.send(client, NeedGrammar(list(missing)))
 
     def _admit(self, client: bytes, request: Request, missing: dict[str, None]) -> None:
         if self._book.find(client, request.request_id):
@@ -302,58 +297,31 @@ class EngineCore:
             # Only the sender's requests: another client may hold a sound table.
             verdict = Verdict("error", error.reason, str(error))
             for entry in self._parking.take(message.hash, client):
-                self._finish(entry, verdict, ())
+                self._finish(entry, verdict)
             return
         for entry in self._parking.take(message.hash):
             entry.grammar = self.grammars.acquire(message.hash)
             try:
                 self._queue(entry)
             except EngineError as error:
-                self._finish(entry, Verdict("error", error.reason, str(error)), ())
+                self._finish(entry, Verdict("error", error.reason, str(error)))
 
     def _cancel(self, entry: Entry, verdict: Verdict) -> None:
         if entry.queued or entry.search is not None:
             self._stepper.cancel(entry, verdict)
         else:
-            self._finish(entry, verdict, ())
+            self._finish(entry, verdict)
 
     def _report(self, item: Progress) -> None:
-        entry, verdict = item.entry, item.verdict
-        if item.token_ids:
-            self._counters.generation_tokens += len(item.token_ids)
-            if not entry.first_token_s:
-                entry.first_token_s = self._clock() - entry.arrival
-                self._counters.prompt_tokens += len(entry.prompt)
-        tokens, logprobs = tuple(item.token_ids), item.logprobs
-        if verdict is not None:
-            if verdict.finish == "stop" and tokens and tokens[-1] in entry.stop_ids:
-                # The stop token itself is counted, not handed out.
-                tokens, logprobs = tokens[:-1], logprobs[: len(tokens) - 1]
-            self._finish(entry, verdict, tokens, logprobs)
+        if item.verdict is None:
+            self._answers.progress(item)
         else:
-            output = Output(
-                entry.request.request_id,
-                tokens,
-                first_token_s=entry.first_token_s,
-                sample=entry.sample,
-                logprobs=logprobs,
-            )
-            self._outputs.setdefault(entry.client, []).append(output)
+            self._finish(item.entry, item.verdict, item)
 
-    def _finish(
-        self,
-        entry: Entry,
-        verdict: Verdict,
-        tokens: tuple[int, ...],
-        logprobs: tuple[TokenLogprob, ...] = (),
-    ) -> None:
-        self._counters.finished[verdict.finish] += 1
-        self._counters.records_closed_early += entry.closed_early
-        self._counters.loops_closed += entry.loops_closed
+    def _finish(self, entry: Entry, verdict: Verdict, item: Progress | None = None) -> None:
         self._book.remove(entry)
         open_samples = len(self._book.find(entry.client, entry.request.request_id))
-        output = entry.last_output(verdict, tokens, self._clock(), open_samples, logprobs)
-        self._outputs.setdefault(entry.client, []).append(output)
+        self._answers.end(item or Progress(entry, (), verdict), verdict, open_samples)
         self._parking.remove(entry)
         self._let_go(entry)
         if not self._book.of_client(entry.client):
@@ -363,8 +331,3 @@ class EngineCore:
         if entry.grammar is not None and entry.request.grammar is not None:
             entry.grammar = None
             self.grammars.release(entry.request.grammar)
-
-    def _refuse(self, client: bytes, request_id: str, error: EngineError) -> None:
-        self._counters.refused[error.reason] += 1
-        output = Output(request_id, finish="error", reason=error.reason, message=str(error))
-        self._outputs.setdefault(client, []).append(output)

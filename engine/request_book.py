@@ -145,6 +145,13 @@ class RequestBook:
     def get(self, number: int) -> Entry | None:
         return self._entries.get(number)
 
+    def named(self, number: int) -> Entry:
+        """The entry that the scheduler names."""
+        entry = self._entries.get(number)
+        if entry is None:
+            raise RuntimeError(f"the scheduler names request {number}, which the core has not")
+        return entry
+
     def find(self, client: bytes, request_id: str) -> list[Entry]:
         """The unfinished samples of a request."""
         return list(self._of_client.get(client, {}).get(request_id, ()))

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from pagemill._core import Finish, Plan, Refusal, Scheduler
 
 from .admission import client_number, stable_hash
-from .beam_search import BeamSearch
 from .beams import Beams
 from .errors import EngineReason
 from .executor.base import Executor
 from .executor.batch import CUT, LOOPED
-from .executor.rows import SlotStart, StepResult
+from .executor.rows import StepResult
 from .executor.scores import TokenScores
 from .launch import Launched, Runner, StepSkipped
 from .metrics import EngineCounters
 from .protocol import TokenLogprob
 from .request_book import Entry, Progress, RequestBook, Verdict
 from .samples import SampleForks
+from .slots import Slots
 from .step_failures import StepFailures
 
 LEASE_ENDED = Verdict("cancelled", EngineReason.CANCELLED, "the client's lease has ended")
@@ -60,7 +60,7 @@ class Stepper:
         self._counters = counters
         self._clock = clock
         self.scheduler = make_scheduler()
-        self._slot_numbers: dict[int, int] = {}  # whose slot is it
+        self._slots = Slots(book)
         self._moved = clock()  # when a step last did something
         # Launched and not committed, oldest first. With look-ahead one runs while another is
         # planned.
@@ -70,7 +70,6 @@ class Stepper:
         self._failing = StepFailures(executor, self._runner, counters)
         self._samples = SampleForks(book)
         self._beams = Beams(book)
-        self._ending: list[tuple[BeamSearch, Verdict]] = []
 
     def add(self, entry: Entry) -> int:
         """Queue an entry where it stands; a `Refusal` code."""
@@ -128,7 +127,7 @@ class Stepper:
         """End an entry that is queued; it is reported by a later step."""
         entry.verdict = entry.verdict or verdict
         if entry.search is not None:
-            self._ending.append((entry.search, entry.verdict))
+            self._beams.cancel(entry.search, entry.verdict)
         else:
             self.scheduler.cancel(entry.number)
 
@@ -143,7 +142,7 @@ class Stepper:
 
     def step(self) -> list[Progress] | None:
         """Launch what may run and commit the oldest step; None when nothing could be done."""
-        ended = self._end_searches()
+        ended = self._beams.end_cancelled(self)
         while len(self._launched) < self._depth:
             try:
                 launched = self._launch(ended)
@@ -161,15 +160,6 @@ class Stepper:
                 return self._start_anew("planning", RuntimeError("no request gets on"))
             return None
         return ended + self._land(self._launched.popleft())
-
-    def _end_searches(self) -> list[Progress]:
-        ending, self._ending = self._ending, []
-        return [
-            progress
-            for search, verdict in ending
-            if search.verdict is None
-            for progress in self._beams.end(self, search, verdict)
-        ]
 
     @property
     def in_flight(self) -> bool:
@@ -190,9 +180,9 @@ class Stepper:
                 error = self._runner.submit(self._executor.execute, plan, []).exception()
                 if error is not None and not isinstance(error, StepSkipped):
                     raise error
-            self._starts(plan)
+            self._slots.starts(plan)
             return None
-        starts = self._starts(plan)
+        starts = self._slots.starts(plan)
         slots = np.ascontiguousarray(plan.slots[plan.sampled != 0])
         spent = self._clock() - started
         result = self._runner.submit(self._executor.execute, plan, starts)
@@ -218,36 +208,6 @@ class Stepper:
         self._counters.step(launched.num_tokens, launched.plan_s, execute_s, self._moved - started)
         return progress
 
-    def _starts(self, plan: Plan) -> list[SlotStart]:
-        for slot in plan.ended_slots.tolist():
-            self._slot_numbers.pop(slot, None)
-        if not len(plan.started_slots):
-            return []
-        first_positions = dict(
-            zip(plan.slots.tolist(), plan.positions[plan.query_start[:-1]].tolist(), strict=True)
-        )
-        starts = []
-        for slot, number in zip(
-            plan.started_slots.tolist(), plan.started_ids.tolist(), strict=True
-        ):
-            entry = self._entry(number)
-            self._slot_numbers[slot] = number
-            if entry.cached_tokens is None:
-                # What stands before the first computed token was found in the prefix cache.
-                entry.cached_tokens = first_positions.get(slot, 0)
-            starts.append(entry.start(slot))
-        return starts
-
-    def _entry(self, number: int) -> Entry:
-        entry = self._book.get(number)
-        if entry is None:
-            raise RuntimeError(f"the scheduler names request {number}, which the core has not")
-        return entry
-
-    def _holder(self, slot: int) -> Entry | None:
-        """Whose slot it is; None when that request was ended while its step ran."""
-        return self._book.get(self._slot_numbers[slot])
-
     def _ended(self, plan: Plan) -> list[Progress]:
         """Requests that ended without a row; final even when the plan's step fails."""
         ended = []
@@ -272,19 +232,19 @@ class Stepper:
 
     def _commit(self, launched: Launched, result: StepResult) -> list[Progress]:
         for index in np.flatnonzero(result.marks).tolist():
-            entry = self._holder(int(launched.slots[index]))
+            entry = self._slots.holder(int(launched.slots[index]))
             if entry is not None:
                 entry.closed_early |= bool(result.marks[index] & CUT)
                 entry.loops_closed += bool(result.marks[index] & LOOPED)
         commit = self.scheduler.commit(launched.plan, result.tokens, result.counts, result.ends)
-        scored = {self._slot_numbers[slot]: scores for slot, scores in result.scores.items()}
+        scored = {self._slots.number(slot): scores for slot, scores in result.scores.items()}
         bounds = commit.token_start.tolist()
         tokens = commit.tokens.tolist()
         progress = []
         for index, (number, finish) in enumerate(
             zip(commit.request_ids.tolist(), commit.finish.tolist(), strict=True)
         ):
-            entry = self._entry(number)
+            entry = self._book.named(number)
             new = tokens[bounds[index] : bounds[index + 1]]
             entry.output_ids.extend(new)
             scores = scored.get(number)
@@ -302,7 +262,7 @@ class Stepper:
     def _count_drafts(self, slots: NDArray[np.int32], result: StepResult) -> None:
         """Give each request its share of confirmed drafts."""
         for index in np.flatnonzero(result.forced + result.copied).tolist():
-            entry = self._holder(int(slots[index]))
+            entry = self._slots.holder(int(slots[index]))
             if entry is not None:
                 entry.forced_tokens += int(result.forced[index])
                 entry.drafted_tokens += int(result.copied[index])
@@ -313,7 +273,7 @@ class Stepper:
         """Guess at what follows, for the next plan; requests that have ended take none."""
         drafts = self._executor.propose(slots) if len(slots) else None
         if drafts is not None and len(drafts.tokens):
-            numbers = [self._slot_numbers[slot] for slot in slots.tolist()]
+            numbers = [self._slots.number(slot) for slot in slots.tolist()]
             self.scheduler.propose(np.array(numbers), drafts.starts, drafts.tokens)
 
     # --- steps that fail (step_failures.py) -----------------------------------------------------
@@ -322,7 +282,7 @@ class Stepper:
         later = list(self._launched)
         self._launched.clear()
         try:
-            entries = [self._holder(slot) for slot in failed.plan.slots.tolist()]
+            entries = self._slots.holders(failed.plan.slots.tolist())
             self._failing.undo(self.scheduler, failed, later, entries, error)
         except Exception as second:
             return self._start_anew("undoing", second)
@@ -333,16 +293,9 @@ class Stepper:
         self._launched.clear()
         self._counters.keep(self.scheduler.stats(), self.scheduler.prefix_stats())
         self.scheduler = self._make_scheduler()
-        self._slot_numbers.clear()
-        ended = []
-        for entry in self._book:
-            if not entry.queued and entry.search is None:
-                continue  # It waits for its grammar or its first sample.
-            if entry.search is None:
-                ended.append(self._end(entry, (), verdict))
-            elif entry.search.verdict is None:
-                ended += self._beams.end(self, entry.search, verdict)
-        return ended
+        self._slots.clear()
+        ended = self._beams.end_all(self, verdict)
+        return ended + [self._end(entry, (), verdict) for entry in self._book if entry.queued]
 
 
 def _logprobs(

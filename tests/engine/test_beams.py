@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from pagemill.engine.counter_rng import mix
 from pagemill.engine.errors import EngineReason
+from pagemill.engine.executor.fake import FakeExecutor
+from pagemill.engine.executor.rows import StepRows
 from pagemill.engine.protocol import Cancel, GrammarTable, Submit
 
 Make = Callable[..., Any]
@@ -157,6 +159,44 @@ def test_cancelling_ends_the_search(
     stats = core.core.stats()
     assert (stats.free_blocks, stats.running, stats.waiting) == (stats.total_blocks, 0, 0)
     assert not core.core.has_requests
+
+
+@pytest.mark.parametrize("settings", SWITCHES, ids=str)
+def test_failing_steps_cost_no_text(
+    make_core: Make, request_of: Make, settings: dict[str, Any]
+) -> None:
+    class Failing(FakeExecutor):
+        calls = 0
+
+        def forward(self, rows: StepRows) -> Any:
+            Failing.calls += 1
+            if Failing.calls % 5 == 3:
+                raise RuntimeError("a kernel failed")
+            return super().forward(rows)
+
+    core = make_core(Failing, **settings)
+    core.handle(Submit("bytes-1", [request_of("a", PROMPT, max_tokens=14, n=4, beam_width=4)]))
+    core.run()
+    assert core.core.stats().counters["failed_steps"] > 0
+    assert_same(results(core), plain_search(list(PROMPT.encode()), 4, 14, 1.0))
+
+
+def test_a_search_ends_when_the_engine_starts_anew(make_core: Make, request_of: Make) -> None:
+    core = make_core()
+    asked = request_of("a", PROMPT, max_tokens=60, n=2, beam_width=4)
+    core.handle(Submit("bytes-1", [asked, request_of("b", max_tokens=60, ignore_eos=True)]))
+    for _ in range(5):
+        core.step()
+
+    def fail(_: Any) -> None:
+        raise RuntimeError("lost count")
+
+    core.core._stepper._samples.fork = fail
+    core.step()
+    assert [finish for _, _, finish in results(core)] == ["error"] * 2
+    assert core.last("b").reason == EngineReason.ENGINE_ERROR
+    assert not core.core.has_requests
+    assert core.core.stats().free_blocks == core.core.stats().total_blocks
 
 
 def test_a_deadline_ends_the_search(make_core: Make, request_of: Make) -> None:
