@@ -12,6 +12,9 @@ known values left out, before anything is cut for length. Per set:
 - retained_text: the same in the visible text alone.
 - chars_ratio: characters of the prompt's text / of plain text (all text outside of scripts and
   styles, white space collapsed), median over pages; text_ratio: the visible text's alone.
+- chars_ratio_templates (--templates): chars_ratio once a site's first three pages were learnt, what
+  its pages share being cut; lines with gold values count as such that held a value, as they would
+  if records were right. retained_templates: retained of these pages.
 - tokens_p50: tokens of the prompt's text, with the default model's tokenizer (--no-tokens: none).
 - pages_per_s: pages read in a second of this process's CPU time, prompts and tokens left out.
 - barriers: pages taken for captchas, logins and the like, by reason; gold pages are none.
@@ -31,17 +34,21 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from pagemill import schemas
-from pagemill.extraction import prompt
+from pagemill.extraction import grounding, prompt
 from pagemill.extraction.known import find, known_sources
 from pagemill.extraction.page import PageLimits, barrier, decode, read
 from pagemill.extraction.page.decode import python_codec
 from pagemill.extraction.reason import Reason, Refused
 from pagemill.extraction.schema_prompt import SchemaPrompt
+from pagemill.extraction.stack import EmbeddedRedis
+from pagemill.extraction.templates import NOTHING, SiteTemplates
+from redis import Redis
 from selectolax.lexbor import LexborHTMLParser
 
 # The fields whose values a cleaner may lose, and the schema that asks for a set's metadata.
@@ -113,6 +120,8 @@ class SetReport:
         self.ratios: list[float] = []
         self.text_ratios: list[float] = []
         self.tokens: list[int] = []
+        self.cut_ratios: list[float] = []
+        self.cut_wanted = self.cut_kept = 0
         self.refused: Counter[str] = Counter()
         self.barriers: Counter[str] = Counter()
         self.crashes: list[str] = []
@@ -120,9 +129,19 @@ class SetReport:
         self.seconds = 0.0
         self.slowest = 0.0
 
+    def templates_json(self) -> dict[str, Any]:
+        if not self.cut_ratios:
+            return {}
+        kept = self.cut_kept / self.cut_wanted if self.cut_wanted else 1.0
+        return {
+            "chars_ratio_templates": round(median(self.cut_ratios), 3),
+            "retained_templates": round(kept, 4),
+            "pages_templates": len(self.cut_ratios),
+        }
+
     def as_json(self) -> dict[str, Any]:
         wanted = sum(self.wanted.values())
-        return {
+        return self.templates_json() | {
             "pages": self.pages,
             "retained": round(sum(self.kept.values()) / wanted, 4) if wanted else None,
             "retained_text": round(sum(self.kept_in_text.values()) / wanted, 4) if wanted else None,
@@ -147,7 +166,15 @@ def lines_of(folder: Path, limit: int) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def measure(folder: Path, limit: int, tokenizer: Any, *, speed_only: bool, misses: bool) -> Any:
+def measure(
+    folder: Path,
+    limit: int,
+    tokenizer: Any,
+    *,
+    speed_only: bool,
+    misses: bool,
+    sites: SiteTemplates | None = None,
+) -> Any:
     fields, name = SETS[folder.name]
     schema = SchemaPrompt.of(schemas.library.get(name)) if name else SchemaPrompt("")
     sources = known_sources(schemas.library.get(name)) if name else ()
@@ -186,12 +213,26 @@ def measure(folder: Path, limit: int, tokenizer: Any, *, speed_only: bool, misse
             max_page_tokens=_ROOM,
             known=known.fields(),
         )
+        site = sites.template(page.url, tenant="", schema=folder.name) if sites else NOTHING
+        if site is not NOTHING:
+            text = site.cut(page.text)
+            [cut] = prompt.build(
+                tokenizer,
+                schema,
+                page,
+                budget=_ROOM,
+                max_page_tokens=_ROOM,
+                known=known.fields(),
+                text=text,
+            )
         told = [json.dumps(each.value, ensure_ascii=False) for each in known.values.values()]
         report.tokens.append(len(tokenizer.encode(built.page_text)))
         plain = plain_text(page.source)
         if len(plain) > 200:
             report.ratios.append(len(built.page_text) / len(plain))
             report.text_ratios.append(len(page.text) / len(plain))
+            if site is not NOTHING:
+                report.cut_ratios.append(len(cut.page_text) / len(plain))
         any_of = bool(line["meta"].get("gold_is_list_of_alternatives"))
         whole, seen = letters(" ".join([built.page_text, *told])), letters(page.text)
         visible = letters(plain) if any_of else ""
@@ -202,8 +243,15 @@ def measure(folder: Path, limit: int, tokenizer: Any, *, speed_only: bool, misse
             report.wanted[field] += 1
             report.kept[field] += any(text in whole for text in looked_for)
             report.kept_in_text[field] += any(text in seen for text in looked_for)
+            if site is not NOTHING:
+                in_cut = letters(" ".join([cut.page_text, *told]))
+                report.cut_wanted += 1
+                report.cut_kept += any(text in in_cut for text in looked_for)
             if misses and not any(text in whole for text in looked_for):
                 print(f"{line['id']}\t{field}\t{texts[0][:120]!r}", file=sys.stderr)
+        if sites is not None:
+            evidence = grounding.locate(line["gold"], page.text)
+            sites.learn(page.url, page.text, evidence, tenant="", schema=folder.name)
     return report
 
 
@@ -228,6 +276,7 @@ def main() -> None:
     parser.add_argument("--model", default=None, help="whose tokenizer counts the tokens")
     parser.add_argument("--no-tokens", action="store_true")
     parser.add_argument("--speed-only", action="store_true", help="read the pages, nothing else")
+    parser.add_argument("--templates", action="store_true", help="learn sites as pages go by")
     parser.add_argument("--misses", action="store_true", help="name the values that are lost")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -237,6 +286,15 @@ def main() -> None:
         from pagemill.engine.tokenizer import Tokenizer
 
         tokenizer = Tokenizer.load(store.resolve(arguments.model or store.DEFAULT_MODEL).directory)
+    with ExitStack() as stack:
+        sites = None
+        if arguments.templates:
+            redis = Redis.from_url(stack.enter_context(EmbeddedRedis(fsync="no")).url)
+            sites = SiteTemplates(redis, kept_s=0.0)
+        run(arguments, tokenizer, sites)
+
+
+def run(arguments: argparse.Namespace, tokenizer: Any, sites: SiteTemplates | None) -> None:
     found: dict[str, Any] = {}
     crashes: list[str] = []
     for name in arguments.sets.split(","):
@@ -250,6 +308,7 @@ def main() -> None:
             tokenizer,
             speed_only=arguments.speed_only,
             misses=arguments.misses,
+            sites=sites,
         )
         crashes += report.crashes
         found[name] = report.as_json()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pagemill.engine.protocol import Welcome
 from pagemill.engine.tokenizer import Tokenizer
+from redis import Redis
 
 from .config import Settings
 from .extractor import Extractor
 from .ledger import Ledger, LedgerLimits, connect
 from .page import PageLimits
+from .templates import SiteTemplates
 
 
 def open_ledger(settings: Settings, *, timeout_s: float = 10.0) -> Ledger:
@@ -28,11 +30,17 @@ def open_ledger(settings: Settings, *, timeout_s: float = 10.0) -> Ledger:
     )
 
 
-def make_extractor(settings: Settings, tokenizer: Tokenizer, engine: Welcome) -> Extractor:
-    """Return the extractor for an engine that has introduced itself."""
+def make_extractor(
+    settings: Settings, tokenizer: Tokenizer, engine: Welcome, redis: Redis | None = None
+) -> Extractor:
+    """Return the extractor for an engine that has introduced itself.
+
+    `redis` keeps what is learnt of sites; without it nothing is.
+    """
     return Extractor(
         tokenizer,
         model=engine.model,
         max_model_len=engine.max_model_len,
         limits=PageLimits(max_bytes=settings.max_page_bytes),
+        sites=SiteTemplates(redis, settings.namespace) if redis is not None else None,
     )

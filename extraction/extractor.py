@@ -23,12 +23,14 @@ from .merge import merge
 from .page import Page, PageLimits, barrier, read
 from .reason import Refused
 from .record import (
+    Evidence,
     ExtractOptions,
     PageInput,
     Problem,
     Result,
     Timings,
 )
+from .templates import SiteTemplates
 from .verbatim import verbatim_values
 
 
@@ -36,7 +38,8 @@ class Extractor:
     """Turns pages into requests and outputs into results. Thread-safe; holds no page.
 
     `model` is the name that results carry; `max_model_len` bounds prompt and record together
-    (both as the engine's Welcome says).
+    (both as the engine's Welcome says). `sites` learns what a site's pages share, for pages whose
+    options ask for that.
     """
 
     def __init__(
@@ -46,11 +49,13 @@ class Extractor:
         model: str = "",
         max_model_len: int = 8192,
         limits: PageLimits | None = None,
+        sites: SiteTemplates | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.model = model
         self._max_model_len = max_model_len
         self._limits = limits or PageLimits()
+        self._sites = sites
 
     def prepare(
         self, page: PageInput, schema: BoundSchema, options: ExtractOptions | None = None
@@ -88,6 +93,7 @@ class Extractor:
                 metadata=options.metadata,
                 known=known.fields(),
                 max_windows=options.max_windows,
+                text=self._own_text(page, content, schema, options),
             )
         except Refused as refusal:
             return Result.failed(
@@ -110,6 +116,26 @@ class Extractor:
             timings=Timings(read_s=read_done - started, prompt_s=_since(read_done)),
             known=known,
         )
+
+    def _own_text(
+        self, page: PageInput, content: Page, schema: BoundSchema, options: ExtractOptions
+    ) -> str:
+        """The page's text without what its site's pages share."""
+        if self._sites is None or not options.site_templates:
+            return content.text
+        site = self._sites.template(page.url, tenant=options.tenant, schema=schema.hash)
+        return site.cut(content.text)
+
+    def _learn_site(self, prepared: Prepared, evidence: Sequence[Evidence]) -> None:
+        options = prepared.options
+        if self._sites is not None and options.site_templates:
+            self._sites.learn(
+                prepared.input.url,
+                prepared.page.text,
+                evidence,
+                tenant=options.tenant,
+                schema=prepared.schema.hash,
+            )
 
     def _request(
         self, built: prompt.Prompt, schema: BoundSchema, options: ExtractOptions
@@ -179,6 +205,7 @@ class Extractor:
             evidence = known.evidence() + grounding.locate(
                 record, page.text, page.metadata.entries, known=known.values, verbatim=copied
             )
+            self._learn_site(prepared, evidence)
         return Result(
             id=prepared.input.id,
             url=prepared.input.url,

@@ -68,12 +68,14 @@ def build(
     metadata: bool = True,
     known: Collection[str] = (),
     max_windows: int = 1,
+    text: str | None = None,
 ) -> list[Prompt]:
     """Return the prompts of a page, each of at most `budget` tokens: several if it is long.
 
     Metadata of the fields `known` ("outer.inner") is left out: they need no answer. Of text that
     doesn't fit, what stands before the main heading is left out; the rest is seen in up to
     `max_windows` windows; of what is longer still, the end is missing (`page_cut`).
+    `text` are those lines of the visible text that are shown, where it isn't all of them.
     Raises Refused (prompt_too_long) when the schema leaves no room for a page.
     """
     system = {"role": "system", "content": schema.system}
@@ -86,7 +88,7 @@ def build(
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
     facts = metadata_lines(page, schema, known) if metadata else [f"title: {page.title}"]
-    text = _harmless(page.text)
+    text = _harmless(page.text if text is None else text)
     count = _counter(tokenizer)
     head, windows, cut = _page_part(count, text, room, facts, max_windows)
     prompts = []

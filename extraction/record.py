@@ -49,7 +49,9 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `text` returns the page's visible text with the record, in which evidence has its offsets.
     `timeout_s` counts from arrival at the engine, 0 means none; `salt` keeps a tenant's cached
     page blocks apart; `metadata` puts JSON-LD, microdata and OpenGraph values into the prompt;
-    `known_values` takes what they answer plainly as it is, without asking the model.
+    `known_values` takes what they answer plainly as it is, without asking the model;
+    `site_templates` learns what the pages of a site share and keeps it out of prompts (a worker's
+    pages only, and records then depend on the pages before; needs `evidence`).
     """
 
     max_tokens: int = 768
@@ -62,6 +64,7 @@ class ExtractOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     text: bool = False
     metadata: bool = True
     known_values: bool = True
+    site_templates: bool = False
     timeout_s: float = 0.0
     priority: int = 0
     tenant: str = ""

@@ -64,7 +64,7 @@ class Runtime:
             if self._extractor is None:
                 info = engines.choose("").info
                 tokenizer = Tokenizer.load(store.resolve(self.settings.model).directory)
-                self._extractor = make_extractor(self.settings, tokenizer, info)
+                self._extractor = make_extractor(self.settings, tokenizer, info, self.redis)
             return self._extractor
 
 

@@ -38,6 +38,9 @@ class Options(Strict):
     known_values: bool | None = Field(
         default=None, description="Take what metadata states plainly without asking the model"
     )
+    site_templates: bool | None = Field(
+        default=None, description="Keep what a site's pages share out of prompts (batches only)"
+    )
     timeout_s: float | None = Field(default=None, ge=0, le=3600, description="0: none")
 
     def extract_options(self, *, max_tokens: int) -> ExtractOptions:

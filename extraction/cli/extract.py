@@ -53,6 +53,9 @@ def extract(
         KnownValues,
         typer.Option(help="Take what the page's metadata states plainly without asking the model."),
     ] = KnownValues.ON,
+    site_templates: Annotated[
+        bool, typer.Option(help="Learn what a site's pages share; keep it out of prompts.")
+    ] = False,
     redis_url: RedisUrl = None,
     engine: EngineEndpoint = None,
     model: Model = None,
@@ -85,6 +88,7 @@ def extract(
         max_windows=max_windows or ExtractOptions().max_windows,
         evidence=evidence,
         known_values=known_values is KnownValues.ON,
+        site_templates=site_templates,
     )
     started = time.monotonic()
     with _sink(out) as sink, contextlib.ExitStack() as stack:

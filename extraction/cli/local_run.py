@@ -126,7 +126,7 @@ class LocalRun:
 
     def _start_runners(self, keeper: EngineKeeper, tokenizer: Tokenizer) -> None:
         client = keeper.connect()
-        extractor = make_extractor(self._settings, tokenizer, client.info)
+        extractor = make_extractor(self._settings, tokenizer, client.info, self._ledger.redis)
         client.close()
         runners = [
             threading.Thread(target=self._work, args=(extractor, keeper), daemon=True)
