@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kLimit = 32767.0f;  // of rounded queries
 // Queries from which tiles are faster than products of vectors.
-constexpr int32_t kLeastForTiles = 16;
+constexpr int32_t kLeastForTiles = 12;
 
 // A thread's memory, kept from task to task.
 struct Scratch {

@@ -17,7 +17,7 @@ namespace {
 constexpr int32_t kUnit = KvCache::kUnit;
 // Positions of K and V that are worked on at once; they stay in the nearest caches while blocks of
 // queries go over them.
-constexpr int32_t kTilePositions = 128;
+constexpr int32_t kTilePositions = 256;
 constexpr int32_t kBlockRows = 2 * kTileHeight;  // queries: two tiles
 constexpr int32_t kTileNumbers = kTileHeight * kTileBytes / 2;  // of bfloat16
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
@@ -67,13 +67,18 @@ struct Memory {
   // Tiles of 16 pairs: K [unit][pairs of head_dim][16 positions][2], V [32 positions][16 of
   // head_dim][16 pairs of positions][16][2].
   AlignedBuffer<uint16_t> keys, values;
+  // Sums of values, tiles of 16 columns: [block][16 of head_dim][row][16].
+  AlignedBuffer<float> results;
   AlignedBuffer<float> sums;  // of weights, [query][16]: any lane's part
   AlignedBuffer<int32_t> visible;
   alignas(64) float key_scales[kTilePositions];
   alignas(64) float value_scales[kTilePositions];
+  // Of a block, tiles too: [16 positions][row][16] and [32 positions][row][32].
   alignas(64) float scores[kBlockRows * kTilePositions];
   alignas(64) uint16_t weights[kBlockRows * kTilePositions];
 };
+constexpr int32_t kScoreStep = kBlockRows * kUnit;  // from a unit's scores to the next one's
+constexpr int32_t kWeightStep = kBlockRows * 32;
 
 // One task.
 class TileRange {
@@ -94,7 +99,8 @@ class TileRange {
     memory_.values.reserve(int64_t{kTilePositions} * head_dim_);
     memory_.sums.reserve(int64_t{padded_rows_} * kWideLanes);
     memory_.visible.reserve(padded_rows_);
-    std::fill_n(range_.results, int64_t{padded_rows_} * head_dim_, 0.0f);
+    memory_.results.reserve(int64_t{padded_rows_} * head_dim_);
+    std::fill_n(memory_.results.data(), int64_t{padded_rows_} * head_dim_, 0.0f);
     std::fill_n(range_.maxima, range_.num_queries, kNone);
     std::fill_n(memory_.sums.data(), int64_t{padded_rows_} * kWideLanes, 0.0f);
     round_queries();
@@ -106,6 +112,10 @@ class TileRange {
     for (int32_t i = 0; i < range_.num_queries; ++i) {
       range_.maxima[i] *= kLn2;
       range_.sums[i] = _mm512_reduce_add_ps(_mm512_load_ps(memory_.sums.data() + i * kWideLanes));
+      for (int32_t c = 0; c < value_tiles_; ++c) {
+        _mm512_storeu_ps(range_.results + int64_t{i} * head_dim_ + c * kWideLanes,
+                         _mm512_load_ps(result_line(i, c)));
+      }
     }
   }
 
@@ -173,6 +183,12 @@ class TileRange {
            (first % 32 / 2 + pair) * 32;
   }
 
+  // Columns 16c to 16c + 16 of a query's result.
+  float* result_line(int32_t query, int32_t c) const {
+    return memory_.results.data() + int64_t{query / kBlockRows} * kBlockRows * head_dim_ +
+           (int64_t{c} * kBlockRows + query % kBlockRows) * kWideLanes;
+  }
+
   PAGEMILL_AVX512 void attend(int32_t first) {
     const int32_t num_rows = std::min(kBlockRows, range_.num_queries - first);
     int32_t most = 0;
@@ -191,15 +207,14 @@ class TileRange {
       score(queries, num_units);
     }
     for (int32_t i = 0; i < num_rows; ++i) weigh(first + i, i, memory_.visible.data()[i], padded);
-    float* results = range_.results + int64_t{first} * head_dim_;
     int32_t c = 0;
-    for (; c + 2 <= value_tiles_; c += 2) add_values<2>(c, padded / 32, results);
-    if (c < value_tiles_) add_values<1>(c, padded / 32, results);
+    for (; c + 2 <= value_tiles_; c += 2) add_values<2>(c, padded / 32, result_line(first, c));
+    if (c < value_tiles_) add_values<1>(c, padded / 32, result_line(first, c));
   }
 
   // Scores of a block's rows, for head_dim 33 to 64: all of its queries stay in tiles.
   void score_64(const uint16_t* queries, int32_t num_units) {
-    constexpr int64_t kStride = 64 * 2, kScores = kTilePositions * 4;
+    constexpr int64_t kStride = 64 * 2;
     tile_load<4>(queries, kStride);
     tile_load<5>(queries + 32, kStride);
     tile_load<6>(queries + kTileHeight * 64, kStride);
@@ -215,16 +230,15 @@ class TileRange {
       tile_product_bf16<1, 6, 2>();
       tile_product_bf16<0, 5, 3>();
       tile_product_bf16<1, 7, 3>();
-      tile_store<0>(scores, kScores);
-      tile_store<1>(scores + kTileHeight * kTilePositions, kScores);
+      tile_store<0>(scores, kTileBytes);
+      tile_store<1>(scores + kTileHeight * kUnit, kTileBytes);
       keys += 2 * kTileNumbers;
-      scores += kUnit;
+      scores += kScoreStep;
     }
   }
 
   void score(const uint16_t* queries, int32_t num_units) {
     const int64_t width = int64_t{depth_tiles_} * 32;
-    constexpr int64_t kScores = kTilePositions * 4;
     const uint16_t* keys = memory_.keys.data();
     float* scores = memory_.scores;
     for (int32_t unit = 0; unit < num_units; ++unit) {
@@ -238,23 +252,28 @@ class TileRange {
         tile_product_bf16<1, 6, 2>();
         keys += kTileNumbers;
       }
-      tile_store<0>(scores, kScores);
-      tile_store<1>(scores + kTileHeight * kTilePositions, kScores);
-      scores += kUnit;
+      tile_store<0>(scores, kTileBytes);
+      tile_store<1>(scores + kTileHeight * kUnit, kTileBytes);
+      scores += kScoreStep;
     }
   }
 
   // Turns row `i` of the scores into weights, each multiplied by its value's scale and rounded.
   PAGEMILL_AVX512 void weigh(int32_t query, int32_t i, int32_t visible, int32_t padded) {
-    const float* scores = memory_.scores + i * kTilePositions;
-    uint16_t* out = memory_.weights + i * kTilePositions;
+    const float* scores = memory_.scores + i * kUnit;
+    uint16_t* out = memory_.weights + i * 32;
     if (visible == 0) {
-      std::fill_n(out, padded, uint16_t{0});
+      for (int32_t j = 0; j < padded; j += 32, out += kWeightStep) {
+        _mm512_store_si512(out, _mm512_setzero_si512());
+      }
       return;
     }
     float& maximum = range_.maxima[query];
     if (maximum == kNone) maximum = highest(scores, visible);
-    __m512 sums = exponentiate(scores, maximum, visible, padded, out);
+    // With the size known, the loop is unrolled.
+    __m512 sums = visible == kTilePositions
+                      ? exponentiate(scores, maximum, kTilePositions, kTilePositions, out)
+                      : exponentiate(scores, maximum, visible, padded, out);
     const __mmask16 small =
         _mm512_cmp_ps_mask(sums, _mm512_set1_ps(kLargestSum), _CMP_LT_OQ);
     float* all = memory_.sums.data() + int64_t{query} * kWideLanes;
@@ -263,9 +282,9 @@ class TileRange {
       maximum = std::max(before, highest(scores, visible));
       sums = exponentiate(scores, maximum, visible, padded, out);
       const __m512 factor = rough_exp2(_mm512_set1_ps(before - maximum));
-      float* results = range_.results + int64_t{query} * head_dim_;
-      for (int32_t d = 0; d < head_dim_; d += kWideLanes) {
-        _mm512_store_ps(results + d, _mm512_mul_ps(_mm512_load_ps(results + d), factor));
+      for (int32_t c = 0; c < value_tiles_; ++c) {
+        float* results = result_line(query, c);
+        _mm512_store_ps(results, _mm512_mul_ps(_mm512_load_ps(results), factor));
       }
       _mm512_store_ps(all, _mm512_mul_ps(_mm512_load_ps(all), factor));
     }
@@ -280,17 +299,18 @@ class TileRange {
     __m512 sums = _mm512_setzero_ps();
     const int32_t whole = visible / 32 * 32;
     int32_t j = 0;
+    PAGEMILL_UNROLL
     for (; j < whole; j += 32) {
       __m512 weights[2];
       PAGEMILL_UNROLL
       for (int u = 0; u < 2; ++u) {
         const int32_t at = j + u * kWideLanes;
         const __m512 power = rough_exp2(_mm512_fmsub_ps(
-            _mm512_load_ps(scores + at), _mm512_load_ps(memory_.key_scales + at), shift));
+            _mm512_load_ps(scores + at / kUnit * kScoreStep), _mm512_load_ps(memory_.key_scales + at), shift));
         sums = _mm512_add_ps(sums, power);
         weights[u] = _mm512_mul_ps(power, _mm512_load_ps(memory_.value_scales + at));
       }
-      _mm512_store_si512(out + j,
+      _mm512_store_si512(out + j / 32 * kWeightStep,
                          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(weights[1], weights[0])));
     }
     for (; j < padded; j += 32) {
@@ -300,12 +320,12 @@ class TileRange {
         const int32_t at = j + u * kWideLanes;
         const __mmask16 seen = first_lanes(visible - at);
         const __m512 power = rough_exp2(_mm512_maskz_fmsub_ps(
-            seen, _mm512_load_ps(scores + at), _mm512_load_ps(memory_.key_scales + at), shift));
+            seen, _mm512_load_ps(scores + at / kUnit * kScoreStep), _mm512_load_ps(memory_.key_scales + at), shift));
         sums = _mm512_mask_add_ps(sums, seen, sums, power);
         weights[u] =
             _mm512_maskz_mul_ps(seen, power, _mm512_load_ps(memory_.value_scales + at));
       }
-      _mm512_store_si512(out + j,
+      _mm512_store_si512(out + j / 32 * kWeightStep,
                          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(weights[1], weights[0])));
     }
     return sums;
@@ -316,7 +336,7 @@ class TileRange {
     for (int32_t j = 0; j < visible; j += kWideLanes) {
       const __mmask16 seen = first_lanes(visible - j);
       const __m512 product =
-          _mm512_mul_ps(_mm512_load_ps(scores + j), _mm512_load_ps(memory_.key_scales + j));
+          _mm512_mul_ps(_mm512_load_ps(scores + j / kUnit * kScoreStep), _mm512_load_ps(memory_.key_scales + j));
       most = _mm512_mask_max_ps(most, seen, most, product);
     }
     return _mm512_reduce_max_ps(most);
@@ -325,22 +345,19 @@ class TileRange {
   // Adds weights x values to a block's results, columns 16c on.
   template <int kColumns>
   void add_values(int32_t c, int32_t num_tiles, float* results) {
-    constexpr int64_t kWeights = kTilePositions * 2;
-    const int64_t stride = int64_t{head_dim_} * 4;
-    float* const top = results + c * 16;
-    float* const bottom = top + int64_t{kTileHeight} * head_dim_;
-    tile_load<0>(top, stride);
-    tile_load<1>(bottom, stride);
+    constexpr int32_t kHalf = kTileHeight * kWideLanes;
+    tile_load<0>(results, kTileBytes);
+    tile_load<1>(results + kHalf, kTileBytes);
     if constexpr (kColumns == 2) {
-      tile_load<2>(top + 16, stride);
-      tile_load<3>(bottom + 16, stride);
+      tile_load<2>(results + 2 * kHalf, kTileBytes);
+      tile_load<3>(results + 3 * kHalf, kTileBytes);
     }
     const uint16_t* weights = memory_.weights;
     const uint16_t* values = memory_.values.data() + int64_t{c} * kTileNumbers;
     for (int32_t tile = 0; tile < num_tiles; ++tile) {
       tile_load<6>(values, kTileBytes);
-      tile_load<4>(weights, kWeights);
-      tile_load<5>(weights + kTileHeight * kTilePositions, kWeights);
+      tile_load<4>(weights, kTileBytes);
+      tile_load<5>(weights + kTileNumbers, kTileBytes);
       tile_product_bf16<0, 4, 6>();
       tile_product_bf16<1, 5, 6>();
       if constexpr (kColumns == 2) {
@@ -349,13 +366,13 @@ class TileRange {
         tile_product_bf16<3, 5, 7>();
       }
       values += int64_t{value_tiles_} * kTileNumbers;
-      weights += 32;
+      weights += kWeightStep;
     }
-    tile_store<0>(top, stride);
-    tile_store<1>(bottom, stride);
+    tile_store<0>(results, kTileBytes);
+    tile_store<1>(results + kHalf, kTileBytes);
     if constexpr (kColumns == 2) {
-      tile_store<2>(top + 16, stride);
-      tile_store<3>(bottom + 16, stride);
+      tile_store<2>(results + 2 * kHalf, kTileBytes);
+      tile_store<3>(results + 3 * kHalf, kTileBytes);
     }
   }
 

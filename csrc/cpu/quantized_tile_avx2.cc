@@ -1,6 +1,5 @@
 // AVX2 and FMA, chosen at run time (cpu/avx2.h).
-#include "cpu/packed_matrix.h"
-#include "cpu/quantized_tile.h"
+#include "cpu/quantized_panels.h"
 
 #if defined(__x86_64__)
 
@@ -61,7 +60,25 @@ PAGEMILL_AVX2 void accumulate(const int32_t* sums, int32_t num_rows, const float
   }
 }
 
-constexpr QuantizedTileKernels kKernels{softmax, accumulate};
+void widen(const int8_t* source, int64_t count, int16_t* out) {
+  avx2_matrix_kernels()->widen_int8(source, count / 32, nullptr, out);
+}
+
+void score(const int16_t* queries, int32_t num_rows, int32_t head_dim, const QuantizedTile& tile,
+           int32_t padded, float* scores) {
+  score_by_panels(*avx2_matrix_kernels(), queries, num_rows, head_dim, tile, padded, scores);
+}
+
+void add_values(const int16_t* weights, int32_t num_rows, int32_t head_dim,
+                const QuantizedTile& tile, int32_t padded, const float* factors, float scale,
+                float* results) {
+  add_values_by_panels(*avx2_matrix_kernels(), weights, num_rows, head_dim, tile, padded, results,
+                       [&](const int32_t* sums, float* out) {
+                         accumulate(sums, num_rows, factors, scale, out, head_dim);
+                       });
+}
+
+constexpr QuantizedTileKernels kKernels{widen, score, softmax, add_values};
 
 }  // namespace
 

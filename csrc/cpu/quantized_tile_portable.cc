@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/packed_matrix.h"
-#include "cpu/quantized_tile.h"
+#include "cpu/quantized_panels.h"
 
 namespace pagemill {
 namespace {
@@ -32,7 +31,23 @@ void accumulate(const int32_t* sums, int32_t num_rows, const float* factors, flo
   }
 }
 
-constexpr QuantizedTileKernels kKernels{softmax, accumulate};
+void widen(const int8_t* source, int64_t count, int16_t* out) { std::copy_n(source, count, out); }
+
+void score(const int16_t* queries, int32_t num_rows, int32_t head_dim, const QuantizedTile& tile,
+           int32_t padded, float* scores) {
+  score_by_panels(*portable_matrix_kernels(), queries, num_rows, head_dim, tile, padded, scores);
+}
+
+void add_values(const int16_t* weights, int32_t num_rows, int32_t head_dim,
+                const QuantizedTile& tile, int32_t padded, const float* factors, float scale,
+                float* results) {
+  add_values_by_panels(*portable_matrix_kernels(), weights, num_rows, head_dim, tile, padded,
+                       results, [&](const int32_t* sums, float* out) {
+                         accumulate(sums, num_rows, factors, scale, out, head_dim);
+                       });
+}
+
+constexpr QuantizedTileKernels kKernels{widen, score, softmax, add_values};
 
 }  // namespace
 
