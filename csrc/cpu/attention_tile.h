@@ -34,5 +34,6 @@ struct AttentionTileKernels {
 // The kernels of an instruction set, or nullptr where this processor or build hasn't got it.
 const AttentionTileKernels* portable_tile_kernels();
 const AttentionTileKernels* avx2_tile_kernels();
+const AttentionTileKernels* avx512_tile_kernels();
 
 }  // namespace pagemill

@@ -3,9 +3,16 @@
 
 #include "cpu/avx512.h"
 
+#include <algorithm>
+
 #include "cpu/avx2_math.h"
 
 namespace pagemill {
+
+// The lanes below `count`, which may be negative or above 16.
+PAGEMILL_AVX512_INLINE __mmask16 first_lanes(int32_t count) {
+  return static_cast<__mmask16>(count >= kWideLanes ? 0xFFFF : (1u << std::max(count, 0)) - 1);
+}
 
 // exp(x) for x <= 0, relative error below 2e-7, as in avx2_math.h.
 PAGEMILL_AVX512_INLINE __m512 exp_nonpositive(__m512 x) {

@@ -28,7 +28,9 @@ struct Task {
 };
 
 const AttentionTileKernels& tile_kernels() {
-  if (instruction_set() >= InstructionSet::kAvx2) return *avx2_tile_kernels();
+  const InstructionSet set = instruction_set();
+  if (set >= InstructionSet::kAvx512) return *avx512_tile_kernels();
+  if (set == InstructionSet::kAvx2) return *avx2_tile_kernels();
   return *portable_tile_kernels();
 }
 

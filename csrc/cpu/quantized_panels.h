@@ -18,7 +18,7 @@ inline void score_by_panels(const MatrixTileKernels& kernels, const int16_t* que
     kernels.int16(queries, head_dim, tile.wide_keys + int64_t{j} * head_dim, 2 * kPanelColumns,
                   head_dim / 2, num_rows, exact);
     kernels.scale_sums(exact, tile.key_scales + j, nullptr, num_rows, false, scores + j,
-                       kTilePositions);
+                       kQuantizedPositions);
   }
 }
 
@@ -30,7 +30,7 @@ inline void add_values_by_panels(const MatrixTileKernels& kernels, const int16_t
                                  int32_t padded, float* results, const Accumulate& accumulate) {
   alignas(64) int32_t exact[kTileQueries * kPanelColumns];
   for (int32_t d = 0; d < head_dim; d += kPanelColumns) {
-    kernels.int16(weights, kTilePositions, tile.wide_values + int64_t{2} * d, int64_t{2} * head_dim,
+    kernels.int16(weights, kQuantizedPositions, tile.wide_values + int64_t{2} * d, int64_t{2} * head_dim,
                   padded / 2, num_rows, exact);
     accumulate(exact, results + d);
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kUnit = KvCache::kUnit;
 constexpr float kLimit = 32767.0f;  // of rounded weights
 // Sums of a tile are exact: 32767 * 127 * 64 < 2^31, and so are scores up to head_dim 512.
-static_assert(int64_t{32767} * 127 * kTilePositions < int64_t{1} << 31);
+static_assert(int64_t{32767} * 127 * kQuantizedPositions < int64_t{1} << 31);
 
 const QuantizedTileKernels& tile_kernels() {
   const InstructionSet set = instruction_set();
@@ -26,16 +26,16 @@ const QuantizedTileKernels& tile_kernels() {
 struct Tile {
   QuantizedTile units;
   AlignedBuffer<int16_t> wide_keys, wide_values;
-  alignas(64) float key_scales[kTilePositions];
-  alignas(64) float factors[kTilePositions];  // that weights get before they are rounded
+  alignas(64) float key_scales[kQuantizedPositions];
+  alignas(64) float factors[kQuantizedPositions];  // that weights get before they are rounded
   float weight;  // what a rounded weight times a value has to be multiplied by
 
   void load(const QuantizedRange& range, const QuantizedTileKernels& kernels, int32_t start,
             int32_t count) {
     const int64_t unit_elements = int64_t{kUnit} * range.cache.head_dim();
     if (kernels.widen != nullptr) {
-      wide_keys.reserve(kTilePositions / kUnit * unit_elements);
-      wide_values.reserve(kTilePositions / kUnit * unit_elements);
+      wide_keys.reserve(kQuantizedPositions / kUnit * unit_elements);
+      wide_values.reserve(kQuantizedPositions / kUnit * unit_elements);
     }
     for (int32_t first = 0; first < count; first += kUnit) {
       const auto unit = range.unit(start + first);
@@ -48,14 +48,14 @@ struct Tile {
       }
       std::copy_n(unit.key_scales, kUnit, key_scales + first);
       std::copy_n(unit.value_scales, kUnit, factors + first);
-      range.prefetch(start + first + kTilePositions);
+      range.prefetch(start + first + kQuantizedPositions);
     }
     units.wide_keys = wide_keys.data();
     units.wide_values = wide_values.data();
     units.key_scales = key_scales;
     const float largest = std::max(0.0f, *std::max_element(factors, factors + count));
     const float inverse = largest > 0.0f ? kLimit / largest : 0.0f;
-    for (int32_t j = 0; j < kTilePositions; ++j) {
+    for (int32_t j = 0; j < kQuantizedPositions; ++j) {
       factors[j] = j < count ? factors[j] * inverse : 0.0f;
     }
     weight = largest / kLimit;
@@ -74,19 +74,19 @@ void attend(const QuantizedRange& range, const QuantizedTileKernels& kernels, co
   }
   if (most == 0) return;
   const int32_t padded = (most + kUnit - 1) / kUnit * kUnit;
-  alignas(64) float scores[kTileQueries * kTilePositions];
-  alignas(64) int16_t weights[kTileQueries * kTilePositions];
+  alignas(64) float scores[kTileQueries * kQuantizedPositions];
+  alignas(64) int16_t weights[kTileQueries * kQuantizedPositions];
   float factors[kTileQueries];
   kernels.score(range.queries + int64_t{first} * head_dim, num_queries, head_dim, tile.units,
                 padded, scores);
   for (int32_t i = 0; i < num_queries; ++i) {
-    int16_t* target = weights + i * kTilePositions;
+    int16_t* target = weights + i * kQuantizedPositions;
     if (visible[i] == 0) {
       std::fill_n(target, padded, int16_t{0});
       factors[i] = 1.0f;
       continue;
     }
-    factors[i] = kernels.softmax(scores + i * kTilePositions, range.query_scales[first + i],
+    factors[i] = kernels.softmax(scores + i * kQuantizedPositions, range.query_scales[first + i],
                                  visible[i], padded, tile.factors, &range.maxima[first + i],
                                  &range.sums[first + i], target);
   }
@@ -102,8 +102,8 @@ void attend_on_integers(const QuantizedRange& range) {
   std::fill_n(range.results, int64_t{range.num_queries} * range.cache.head_dim(), 0.0f);
   std::fill_n(range.maxima, range.num_queries, -std::numeric_limits<float>::infinity());
   std::fill_n(range.sums, range.num_queries, 0.0f);
-  for (int32_t start = range.start; start < range.end; start += kTilePositions) {
-    const int32_t count = std::min(kTilePositions, range.end - start);
+  for (int32_t start = range.start; start < range.end; start += kQuantizedPositions) {
+    const int32_t count = std::min(kQuantizedPositions, range.end - start);
     tile.load(range, kernels, start, count);
     for (int32_t first = 0; first < range.num_queries; first += kTileQueries) {
       attend(range, kernels, tile, start, count, first,

@@ -3,7 +3,7 @@
 
 #if defined(__x86_64__)
 
-#include "cpu/avx512.h"
+#include "cpu/avx512_math.h"
 
 #include <algorithm>
 #include <limits>
@@ -54,10 +54,6 @@ PAGEMILL_AVX512_INLINE __m512 rough_exp2(__m512 x) {
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.695833564f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.999925196f));
   return _mm512_scalef_ps(p, x);
-}
-
-PAGEMILL_AVX512_INLINE __mmask16 first_lanes(int32_t count) {
-  return static_cast<__mmask16>(count >= kWideLanes ? 0xFFFF : (1u << std::max(count, 0)) - 1);
 }
 
 // A thread's memory, kept from task to task.

@@ -24,10 +24,6 @@ PAGEMILL_AVX512_INLINE __m512i pair_everywhere(const int16_t* pair) {
   return _mm512_set1_epi32(both);
 }
 
-PAGEMILL_AVX512_INLINE __mmask16 first_lanes(int32_t count) {
-  return static_cast<__mmask16>(count >= kWideLanes ? 0xFFFF : (1u << std::max(count, 0)) - 1);
-}
-
 // One unit's scores. Two sums for each row, so that additions needn't wait for each other.
 template <int kRows>
 PAGEMILL_AVX512_INLINE void score_unit(const int16_t* queries, int32_t head_dim,
@@ -50,7 +46,7 @@ PAGEMILL_AVX512_INLINE void score_unit(const int16_t* queries, int32_t head_dim,
   PAGEMILL_UNROLL
   for (int i = 0; i < kRows; ++i) {
     const __m512i exact = _mm512_add_epi32(sums[0][i], sums[1][i]);
-    _mm512_storeu_ps(scores + i * kTilePositions, _mm512_mul_ps(_mm512_cvtepi32_ps(exact), scale));
+    _mm512_storeu_ps(scores + i * kQuantizedPositions, _mm512_mul_ps(_mm512_cvtepi32_ps(exact), scale));
   }
 }
 
@@ -115,7 +111,7 @@ PAGEMILL_AVX512_INLINE void add_columns(const int16_t* weights, int32_t head_dim
     for (int v = 0; v < kVectors; ++v) values[v] = widened(line + v * 2 * kWideLanes);
     PAGEMILL_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      const __m512i weight = pair_everywhere(weights + i * kTilePositions + j);
+      const __m512i weight = pair_everywhere(weights + i * kQuantizedPositions + j);
       PAGEMILL_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         sums[i][v] = _mm512_dpwssd_epi32(sums[i][v], values[v], weight);
