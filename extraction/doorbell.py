@@ -34,6 +34,6 @@ def ring(app: Celery, redis: Redis, queue: str, *, at_most: int = 1) -> bool:
         return False
     except Exception as error:
         # Celery passes through whatever its transport raises.
-        _log.warning("ring_failed", error=type(error).__name__)
+        _log.warning("ring_failed", error=type(error).__name__, message=str(error)[:200])
         return False
     return True

@@ -12,7 +12,7 @@ import base64
 import binascii
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -108,7 +108,19 @@ def _fault_of_headers(headers: Mapping[str, Any]) -> str:
 
 
 class QoS(kombu_redis.QoS):
-    """Notes what was delivered, unless Redis is full."""
+    """Notes what was delivered, unless Redis is full.
+
+    A full Redis (not Valkey) refuses any command within MULTI, even those that make room. So there
+    are no transactions here: what is noted by half costs a doorbell at most.
+    """
+
+    @contextlib.contextmanager
+    def pipe_or_acquire(self, pipe: Any = None, client: Any = None) -> Iterator[Any]:
+        if pipe:
+            yield pipe
+        else:
+            with self.channel.conn_or_acquire(client) as connection:
+                yield connection.pipeline(transaction=False)
 
     def append(self, message: Any, delivery_tag: str) -> None:
         try:
@@ -144,6 +156,13 @@ class Channel(kombu_redis.Channel):
                 raise
             _log.error("foreign_item_lost", error=type(error).__name__)
         return True
+
+    def _size(self, queue: str) -> int:
+        with self.conn_or_acquire() as client:
+            pipeline = client.pipeline(transaction=False)
+            for priority in self.priority_steps:
+                pipeline.llen(self._q_for_pri(queue, priority))
+            return sum(size for size in pipeline.execute() if isinstance(size, int))
 
     def _put(self, queue: str, message: Mapping[str, Any], **kwargs: Any) -> None:
         try:
