@@ -31,7 +31,7 @@ def test_each_service_is_hardened_and_bounded(name: str) -> None:
 
 
 def test_ours_run_as_one_user_who_owns_the_socket() -> None:
-    for name in ("engine", "api", "worker"):
+    for name in ("engine", "announcer", "api", "worker"):
         assert SERVICES[name]["user"] == "10001:10001"
         assert "engine-socket:/run/pagemill" in SERVICES[name]["volumes"]
     assert "USER 10001:10001" in DOCKERFILE
