@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <limits>
+#include <string_view>
 
 #include "bind.h"
 #include "scheduler.h"
@@ -180,26 +181,49 @@ void bind_codes(py::module_& module) {
   refusal.attr("UNKNOWN_PARENT") = static_cast<int>(Refusal::kUnknownParent);
 }
 
+template <class T>
+T value_of(py::handle value, std::string_view name) {
+  py::detail::make_caster<T> caster;
+  if (!caster.load(value, true)) throw py::type_error(std::string(name) + " is of a wrong type");
+  return py::detail::cast_op<T>(caster);
+}
+
+// Sets the field of a submission that a keyword names; false when there is none.
+bool set_option(Submission& to, std::string_view name, py::handle value) {
+  const auto bits = [&] { return bits_of(value_of<py::int_>(value, name)); };
+  if (name == "max_tokens") to.max_tokens = value_of<int32_t>(value, name);
+  else if (name == "priority") to.priority = value_of<int64_t>(value, name);
+  else if (name == "salt") to.salt = bits();
+  else if (name == "salt_from") to.salt_from = value_of<int32_t>(value, name);
+  else if (name == "tenant") to.tenant = static_cast<int64_t>(bits());
+  else if (name == "tag") to.tag = static_cast<int64_t>(bits());
+  else if (name == "adapter") to.adapter = static_cast<int64_t>(bits());
+  else if (name == "client") to.client = static_cast<int64_t>(bits());
+  else if (name == "arrival") to.arrival = value_of<double>(value, name);
+  else if (name == "deadline") to.deadline = value_of<double>(value, name);
+  else if (name == "multi_step") to.multi_step = value_of<bool>(value, name);
+  else return false;
+  return true;
+}
+
+// Reads the keywords that a call names: pybind11 would look up and convert all fourteen, which took
+// longer than hashing the prompt.
 int add_request(Scheduler& scheduler, int64_t request_id, const Array<int32_t>& token_ids,
-                int32_t max_tokens, const std::vector<int32_t>& stop_token_ids, int64_t priority,
-                const py::int_& salt, int32_t salt_from, const py::int_& tenant,
-                const py::int_& tag, const py::int_& adapter, const py::int_& client,
-                double arrival, double deadline, bool multi_step) {
+                const py::kwargs& options) {
   Submission submission;
   submission.id = request_id;
   submission.token_ids = span_of(token_ids);
-  submission.max_tokens = max_tokens;
-  submission.stop_token_ids = stop_token_ids;
-  submission.priority = priority;
-  submission.salt = bits_of(salt);
-  submission.salt_from = salt_from;
-  submission.tenant = static_cast<int64_t>(bits_of(tenant));
-  submission.tag = static_cast<int64_t>(bits_of(tag));
-  submission.adapter = static_cast<int64_t>(bits_of(adapter));
-  submission.client = static_cast<int64_t>(bits_of(client));
-  submission.arrival = arrival;
-  submission.deadline = deadline;
-  submission.multi_step = multi_step;
+  if (!options.contains("max_tokens")) throw py::type_error("add() needs max_tokens");
+  std::vector<int32_t> stops;
+  for (const auto& [key, value] : options) {
+    const auto name = key.cast<std::string_view>();
+    if (name == "stop_token_ids") {
+      stops = value_of<std::vector<int32_t>>(value, name);
+      submission.stop_token_ids = stops;
+    } else if (!set_option(submission, name, value)) {
+      throw py::type_error("add() got an unexpected keyword argument '" + std::string(name) + "'");
+    }
+  }
   return static_cast<int>(scheduler.add(submission));
 }
 
@@ -308,15 +332,9 @@ void bind_scheduler(py::module_& module) {
   bind_plan(module);
   bind_codes(module);
   bind_blocks(module);
-  const double never = std::numeric_limits<double>::infinity();
   py::class_<Scheduler>(module, "Scheduler")
       .def(py::init<const SchedulerConfig&>(), py::arg("config"))
-      .def("add", &add_request, py::arg("request_id"), py::arg("token_ids").noconvert(),
-           py::kw_only(), py::arg("max_tokens"), py::arg("stop_token_ids") = py::tuple(),
-           py::arg("priority") = 0, py::arg("salt") = 0, py::arg("salt_from") = 0,
-           py::arg("tenant") = 0, py::arg("tag") = 0, py::arg("adapter") = 0,
-           py::arg("client") = 0, py::arg("arrival") = 0.0, py::arg("deadline") = never,
-           py::arg("multi_step") = true)
+      .def("add", &add_request, py::arg("request_id"), py::arg("token_ids").noconvert())
       .def("cancel", &Scheduler::cancel, py::arg("request_id"))
       .def(
           "fork",
