@@ -1,5 +1,6 @@
-# make demo | make test | make lint | make slow | make faults | make soak | make tsan. Needs Python >= 3.11 and a C++20
-# compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of CPU builds.
+# make demo | make test | make lint | make slow | make faults | make soak | make tsan | make quality.
+# Needs Python >= 3.11 and a C++20 compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of
+# CPU builds.
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
@@ -12,7 +13,7 @@ SOURCES := $(shell find csrc $(PACKAGES) -type f -not -name '*.pyc')
 CHECKED := $(wildcard $(PACKAGES) tests demo benchmarks)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help install model demo test lint typecheck slow faults soak tsan containers clean
+.PHONY: help install model demo test quality lint typecheck slow faults soak tsan containers clean
 
 help:
 	@echo 'make demo           the whole line on sample pages, from nothing'
@@ -22,6 +23,7 @@ help:
 	@echo 'make soak           a million random scheduler steps under sanitizers'
 	@echo 'make tsan           the threads around the scheduler under ThreadSanitizer'
 	@echo 'make lint           ruff and mypy alone'
+	@echo 'make quality        reading and known values on large sets of pages (QUALITY_DATA=DIR)'
 	@echo 'make containers     build the image and test the compose stack, if a container engine is here'
 
 install: $(INSTALLED)
@@ -41,6 +43,12 @@ demo: model
 lint: $(INSTALLED)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
+
+# Reading and known values on large sets of one's own (benchmarks/pages.py says in which form).
+QUALITY_DATA ?= data
+quality: model
+	$(BIN)/python benchmarks/pages.py $(QUALITY_DATA) --templates --json
+	$(BIN)/python benchmarks/quality.py $(QUALITY_DATA) --modes known --limit 0 --json
 
 typecheck: $(INSTALLED)
 	$(BIN)/mypy $(foreach package,$(PACKAGES),-p pagemill.$(package))

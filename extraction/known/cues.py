@@ -16,7 +16,7 @@ def _phrases(words: str, cjk: str) -> re.Pattern[str]:
 _SOLD_OUT = _phrases(
     """
     sold[ -]out
-    out[ -]of[ -]stock
+    (?:out[ -]of|not in)[ -]stock
     currently unavailable
     no longer available
     not available online
@@ -50,7 +50,7 @@ _SOLD_OUT = _phrases(
 )
 _BUY = _phrases(
     """
-    add to (?:shopping )?(?:cart|bag|basket|trolley)
+    add to (?:your |my )?(?:shopping )?(?:cart|bag|basket|trolley)
     buy (?:it )?now
     in den (?:waren)?korb
     in den einkaufswagen
@@ -78,7 +78,35 @@ _BUY = _phrases(
     """,
     "カートに入れる|加入购物车|加入購物車|장바구니|أضف إلى (?:السلة|حقيبة)",
 )
-_MAX_NOTICE = 60
+_IN_STOCK = _phrases(
+    r"""
+    in stock
+    only \d{1,3} left
+    available (?:now|immediately|for (?:immediate )?delivery)
+    auf lager
+    (?:sofort|kurzfristig) (?:lieferbar|verfügbar)
+    en stock
+    disponible (?:immédiatement|inmediatamente|de suite)
+    (?:immédiatement|immediatamente|subito) disponib(?:le|ile)
+    disponibilità immediata
+    disponibilità: solo \d{1,3}
+    op voorraad
+    direct leverbaar
+    em (?:stock|estoque)
+    på lager
+    i lager
+    varastossa
+    na sklad(?:zie|e)
+    skladem
+    na (?:zalogi|zalihi|stanju)
+    в наличии
+    есть на складе
+    stokta var
+    raktáron
+    """,
+    "在庫あり|现货|有现货|現貨|재고 있음",
+)
+_MAX_NOTICE = 72
 _SIGN = r"(?:[$€£¥₹₽₩]|R\$|US\$|EUR|USD|GBP|CHF|zł|Kč|kr\.?|Kn)"
 _AMOUNT_TEXT = rf"(?:{_SIGN}\s?\d[\d.,'\u00a0\u202f]*|\d[\d.,'\u00a0\u202f]*\s?{_SIGN})"
 AMOUNT = re.compile(_AMOUNT_TEXT)  # of money: 12.50 €, $ 9
@@ -87,11 +115,14 @@ AMOUNT = re.compile(_AMOUNT_TEXT)  # of money: 12.50 €, $ 9
 def availability(text: str) -> tuple[str, int, int] | None:
     """(InStock or OutOfStock, start, end) of the words that say so below the main heading.
 
-    What comes first counts: shops write "sold out" where the button to buy would be, and buttons
-    of recommended products further down.
+    What comes first counts: shops write "in stock", or "sold out" where the button to buy would be,
+    and the buttons of recommended products further down.
     """
     heading = text.find("\n# ") + 1
     out, buy = _first(_SOLD_OUT, text, heading), _first(_BUY, text, heading)
+    stock = _first(_IN_STOCK, text, heading)
+    if stock and (not buy or stock.start() < buy.start()):
+        buy = stock
     if out and (not buy or out.start() < buy.start()):
         return "OutOfStock", out.start(), out.end()
     return ("InStock", buy.start(), buy.end()) if buy else None

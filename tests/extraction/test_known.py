@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pagemill import schemas
-from pagemill.extraction.known import Known, KnownValue, find, known_sources, normalise, put
+from pagemill.extraction.known import Known, KnownValue, cues, find, known_sources, normalise, put
 from pagemill.extraction.page import Page, read
 
 SHOP = "https://shop.example/kettle"
@@ -331,3 +331,25 @@ def test_any_metadata_gives_values_that_the_schema_allows(thing: Any) -> None:
     for pointer, value in find(page_of(thing, KETTLE_BODY), known_sources(schema)).values.items():
         field = schema["properties"][pointer[1:]]
         assert schemas.Validator(field).errors(value.value) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("Only 3 left in stock - order soon.", "InStock"),
+        ("Auf Lager.", "InStock"),
+        ("Nicht auf Lager", "OutOfStock"),
+        ("Niet op voorraad", "OutOfStock"),
+        ("36,99 € - En stock", "InStock"),
+        ("Subito disponibile", "InStock"),
+        ("Non disponibile", "OutOfStock"),
+        ("нет в наличии", "OutOfStock"),
+        ("В наличии", "InStock"),
+        ("Not in stock", "OutOfStock"),
+        ("Add to your basket", "InStock"),
+        ("Shops have had lamps of this kind in stock for as long as anybody can remember", None),
+    ],
+)
+def test_words_of_shops(line: str, says: str | None) -> None:
+    found = cues.availability(f"Menu\n# Lamp\n{line}\nShipping")
+    assert (found and found[0]) == says
