@@ -54,7 +54,10 @@ class Page:
 
     def links(self) -> list[Link]:
         """Return the links of the text with absolute URLs where the page's own URL is known."""
-        base = urljoin(self.url or "", self.metadata.base_url)
+        try:
+            base = urljoin(self.url or "", self.metadata.base_url)
+        except ValueError:
+            base = self.url or ""
         found: list[Link] = []
         for number, (offset, href) in enumerate(self.content.links, start=1):
             try:

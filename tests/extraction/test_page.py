@@ -62,6 +62,13 @@ def test_a_page_that_is_all_menu_keeps_it() -> None:
     assert page.text.split("\n") == [*names, "Welcome"]
 
 
+@pytest.mark.parametrize("url", [None, "https://a.example/b", "http://["])
+def test_an_address_that_is_none_doesnt_stop_links(url: str | None) -> None:
+    page = read(b'<base href="http://["><p>A <a href="/c">shop</a>', url=url)
+    [link] = page.links()
+    assert link.url.endswith("/c")
+
+
 def check_places(page: Page) -> None:
     """Pieces of the text lie in order, links within it, sources hold the words."""
     content = page.content
