@@ -157,7 +157,7 @@ def test_a_control_token_in_a_page_is_text(api: httpx.Client) -> None:
     assert control["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"] + 2
 
 
-@pytest.mark.parametrize("path", ["/v1/nothing", "/", "/v1/extract/x"])
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/extract/x"])
 def test_an_unknown_path_is_a_problem(api: httpx.Client, path: str) -> None:
     expect_problem(api.get(path), 404, "request_invalid")
 
