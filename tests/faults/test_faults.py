@@ -65,6 +65,7 @@ def run(stage: Stage, numbers: Sequence[int], pages: int) -> None:
     stage.check(batch, journal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", sorted(FAULTS), ids=name_of)
 def test_alone(stage: Stage, number: int) -> None:
     before = stage.ledger.depth().zombie_commits
@@ -73,6 +74,7 @@ def test_alone(stage: Stage, number: int) -> None:
         assert stage.ledger.depth().zombie_commits > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", random.Random(SEED).sample(PAIRS, 4), ids=str)
 def test_in_pairs(stage: Stage, pair: tuple[int, int]) -> None:
     run(stage, pair, SHORT)
