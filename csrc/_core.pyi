@@ -516,7 +516,7 @@ def minimal_table(
 # --- drafts (csrc/bpe.h, page_index.h, draft.h) ----------------------------------------------
 
 class BpeEncoder:
-    """Byte-level BPE of short texts, equal to the tokenizer whose merges it is given."""
+    """Byte-level BPE, equal to the tokenizer whose merges it is given."""
 
     def __init__(
         self,
@@ -535,6 +535,8 @@ class BpeEncoder:
         1 letter, 2 number, 3 white space. `split_digits` sets each number apart.
         """
     def encode(self, text: bytes) -> _I32: ...
+    def encode_with_starts(self, text: bytes) -> tuple[_I32, _I32]:
+        """The ids, and of each how many characters of the text (UTF-8) begin before it."""
 
 class TextIndex:
     """The places of a text that grows, by what stands before them; ValueError beyond 1 MiB."""

@@ -11,24 +11,23 @@ import datetime
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 import jinja2
 import jinja2.sandbox
+import numpy as np
 
 from .errors import EngineError, EngineReason
 
 MAX_TEMPLATE_CHARS: Final = 256 * 1024
 MAX_MESSAGES: Final = 1024
+# Conversations of up to so many messages are remembered, so many of them.
+_FEW, _REMEMBERED = 4, 64
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A stretch of a rendered conversation; `content` marks what came from a message."""
-
-    text: str
-    content: bool
+# Of one message: the template's own texts, and the numbers of messages whose contents stand there.
+Share = list[str | int]
 
 
 class ChatTemplate:
@@ -48,32 +47,47 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise _invalid(f"the chat template can't be read: {error}") from None
         self._special_tokens = dict(special_tokens)
+        # The template sees no contents, so what it makes of the same roles is the same; but for
+        # the time of day.
+        remember = _REMEMBERED if "strftime_now" not in source else 0
+        self._of_roles = lru_cache(maxsize=remember)(self._shares_of_roles)
 
-    def pieces(self, messages: Sequence[Mapping[str, str]]) -> list[list[Piece]]:
-        """Return one list of pieces per message, and last that of the generation prompt.
+    def shares(self, messages: Sequence[Mapping[str, Any]]) -> list[Share]:
+        """Return each message's share of the conversation, and last that of the generation prompt.
 
         EngineError(MESSAGE_INVALID) for messages without role and content, or that the template
         refuses; EngineError(MODEL_INVALID) where the template repeats or drops a content.
         """
         if not 0 < len(messages) <= MAX_MESSAGES:
             raise _wrong(f"{len(messages)} messages; 1 to {MAX_MESSAGES} are taken")
-        nonce = secrets.token_hex(8)
-        marked: list[dict[str, str]] = []
         for index, message in enumerate(messages):
             if not isinstance(message.get("role"), str) or not isinstance(
-                message.get("content"), str
+                message.get("content"), str | np.ndarray
             ):
                 raise _wrong(f"message {index} needs a role and a content, both text")
-            # Letters and digits alone, so that a template's trimming leaves the marker whole.
-            marked.append({**message, "content": f"content{nonce}x{index}x"})
+        if len(messages) <= _FEW and all(len(message) == 2 for message in messages):
+            return self._of_roles(tuple(message["role"] for message in messages))
+        return self._shares(messages)
+
+    def _shares_of_roles(self, roles: tuple[str, ...]) -> list[Share]:
+        return self._shares([{"role": role} for role in roles])
+
+    def _shares(self, messages: Sequence[Mapping[str, Any]]) -> list[Share]:
+        nonce = secrets.token_hex(8)
+        # Letters and digits alone, so that a template's trimming leaves the marker whole.
+        markers = [f"content{nonce}x{index}x" for index in range(len(messages))]
+        marked = [
+            {**message, "content": marker}
+            for message, marker in zip(messages, markers, strict=True)
+        ]
         text = self._render(marked, generation_prompt=True)
         bounds = self._bounds(text, marked)
         return [
-            _cut(text[start:end], [message["content"] for message in marked], messages)
+            _cut(text[start:end], markers)
             for start, end in zip([0, *bounds], [*bounds, len(text)], strict=True)
         ]
 
-    def _bounds(self, text: str, marked: list[dict[str, str]]) -> list[int]:
+    def _bounds(self, text: str, marked: list[dict[str, Any]]) -> list[int]:
         """Where each message's share of the text ends."""
         bounds: list[int] = []
         for count, message in enumerate(marked, start=1):
@@ -92,7 +106,7 @@ class ChatTemplate:
             )
         return bounds
 
-    def _render(self, messages: list[dict[str, str]], *, generation_prompt: bool) -> str:
+    def _render(self, messages: list[dict[str, Any]], *, generation_prompt: bool) -> str:
         try:
             return self._template.render(
                 messages=messages,
@@ -103,16 +117,15 @@ class ChatTemplate:
             raise _wrong(f"the chat template refuses the messages: {error}") from None
 
 
-def _cut(text: str, markers: list[str], messages: Sequence[Mapping[str, str]]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for marker, message in zip(markers, messages, strict=True):
+def _cut(text: str, markers: list[str]) -> Share:
+    share: Share = []
+    for index, marker in enumerate(markers):
         before, found, rest = text.partition(marker)
-        if not found:
-            continue
-        pieces += [Piece(before, False), Piece(message["content"], True)]
-        text = rest
-    pieces.append(Piece(text, False))
-    return [piece for piece in pieces if piece.text]
+        if found:
+            share += [before, index]
+            text = rest
+    share.append(text)
+    return [part for part in share if part != ""]
 
 
 def _invalid(message: str) -> EngineError:

@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
+from pagemill import _core
 
 from .byte_pairs import BytePairs
 from .chat_template import ChatTemplate
@@ -29,8 +30,19 @@ _MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 class Tokenizer:
     """One vocabulary with its chat template. Safe to share among threads."""
 
-    def __init__(self, spec: dict[str, Any], settings: dict[str, Any], eos_ids: tuple[int, ...]):
-        """`spec` is tokenizer.json, `settings` tokenizer_config.json; `load` reads both."""
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        settings: dict[str, Any],
+        eos_ids: tuple[int, ...],
+        *,
+        native: bool = True,
+    ):
+        """`spec` is tokenizer.json, `settings` tokenizer_config.json; `load` reads both.
+
+        `native`: whether the C++ encoder is used where it can stand in for the `tokenizers`
+        package; ids are the same.
+        """
         self.eos_ids: Final = eos_ids
         template = _template_source(settings)
         self.hash: Final = _hash(spec, template, eos_ids)
@@ -49,6 +61,7 @@ class Tokenizer:
         self.vocab_size: Final = len(self._token_bytes)
         # None where the C++ encoder can't stand in for the tokenizer.
         self.byte_pairs: Final = BytePairs.of(spec, _byte_alphabet())
+        self._native = native
         self._template = (
             ChatTemplate(template, _special_tokens(settings)) if template is not None else None
         )
@@ -67,31 +80,65 @@ class Tokenizer:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _invalid(f"{model_dir}: the tokenizer's files are malformed: {error}") from None
 
+    @property
+    def lines_apart(self) -> bool:
+        """Whether a text's ids are those of its parts, joined, when it is cut between two lines.
+
+        Between two full lines, that is, after the line feed: neither line is empty or has a space
+        at that end.
+        """
+        return self.byte_pairs is not None
+
+    @cached_property
+    def _encoder(self) -> _core.BpeEncoder | None:
+        use = self.byte_pairs if self._native else None
+        return use.encoder() if use is not None else None
+
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of `text`; what looks like a special token in it is plain text."""
         # A lone surrogate, which JSON can carry, has no UTF-8 form.
-        clean = text.encode("utf-8", "replace").decode("utf-8")
-        return np.array(self._text.encode(clean, add_special_tokens=False).ids, np.int32)
+        clean = text.encode("utf-8", "replace")
+        if self._encoder is not None:
+            return self._encoder.encode(clean)
+        found = self._text.encode(clean.decode("utf-8"), add_special_tokens=False)
+        return np.array(found.ids, np.int32)
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[NDArray[np.int32]]:
+    def encode_with_starts(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return `encode(text)`, and of each token how many characters begin before it."""
+        clean = text.encode("utf-8", "replace")
+        if self._encoder is not None:
+            return self._encoder.encode_with_starts(clean)
+        found = self._text.encode(clean.decode("utf-8"), add_special_tokens=False)
+        # A token that begins within a character: the package names that character's start.
+        starts = np.array([start for start, _ in found.offsets], np.int32)
+        return np.array(found.ids, np.int32), np.maximum.accumulate(starts)
+
+    def chat(
+        self, messages: Sequence[Mapping[str, str | NDArray[np.int32]]]
+    ) -> list[NDArray[np.int32]]:
         """Return a conversation's ids: an array per message and last the generation prompt.
 
-        Contents are plain text, and each content and each stretch of markers is encoded apart:
-        equal leading messages give equal leading ids. EngineError where the model has no chat
-        template or the template refuses the messages.
+        Contents are plain text, or the ids of it, and each content and each stretch of markers is
+        encoded apart: equal leading messages give equal leading ids. EngineError where the model
+        has no chat template or the template refuses the messages.
         """
         if self._template is None:
             raise _invalid("the model has no chat template: use one tuned for instructions")
         return [
             np.concatenate(
                 [
-                    self.encode(piece.text) if piece.content else self._encode_marker(piece.text)
-                    for piece in pieces
+                    self._encode_marker(part)
+                    if isinstance(part, str)
+                    else self._content(messages[part]["content"])
+                    for part in share
                 ]
                 or [np.empty(0, np.int32)]
             )
-            for pieces in self._template.pieces(messages)
+            for share in self._template.shares(messages)
         ]
+
+    def _content(self, content: str | NDArray[np.int32]) -> NDArray[np.int32]:
+        return self.encode(content) if isinstance(content, str) else content
 
     def _marker_ids(self, text: str) -> NDArray[np.int32]:
         pieces = self._control_pattern.split(text) if self._control else [text]

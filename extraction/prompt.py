@@ -9,8 +9,9 @@ where page text imitates them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -20,10 +21,12 @@ from .metadata_block import metadata_lines
 from .page import Page
 from .reason import Reason, Refused
 from .schema_prompt import SchemaPrompt
+from .text_tokens import Encoder, TextTokens
 from .windows import Window, split
 
-# Raised when the wording changes, here or in schema_prompt: it is part of a page's identity.
-PROMPT_VERSION = 3
+# Raised when the wording changes, here or in schema_prompt, or the choice of what is shown of a
+# long page: it is part of a page's identity.
+PROMPT_VERSION = 4
 
 _OPEN, _CLOSE = "<page>", "</page>"
 _DELIMITER = re.compile(r"<(/?)(?=page>)", re.IGNORECASE)
@@ -34,12 +37,12 @@ _MIN_PAGE_TOKENS = 32
 _MENU_SHARE = 0.7
 
 
-class ChatTokenizer(Protocol):
+class ChatTokenizer(Encoder, Protocol):
     """What a prompt needs of `pagemill.engine.tokenizer.Tokenizer`."""
 
-    def encode(self, text: str) -> NDArray[np.int32]: ...
-
-    def chat(self, messages: list[dict[str, str]]) -> list[NDArray[np.int32]]: ...
+    def chat(
+        self, messages: Sequence[Mapping[str, str | NDArray[np.int32]]]
+    ) -> list[NDArray[np.int32]]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +81,8 @@ def build(
     `text` are those lines of the visible text that are shown, where it isn't all of them.
     Raises Refused (prompt_too_long) when the schema leaves no room for a page.
     """
-    system = {"role": "system", "content": schema.system}
-    frame = tokenizer.chat([system, {"role": "user", "content": f"{_OPEN}\n\n{_CLOSE}"}])
+    system = _encoded(tokenizer, schema.system)
+    frame = _chat(tokenizer, system, _encoded(tokenizer, f"{_OPEN}\n\n{_CLOSE}"))
     room = min(max_page_tokens, budget - sum(len(ids) for ids in frame))
     if room < _MIN_PAGE_TOKENS:
         raise Refused(
@@ -88,61 +91,66 @@ def build(
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
     facts = metadata_lines(page, schema, known) if metadata else [f"title: {page.title}"]
-    text = _harmless(page.text if text is None else text)
-    count = _counter(tokenizer)
-    head, windows, cut = _page_part(count, text, room, facts, max_windows)
+    tokens = TextTokens(tokenizer, _harmless(page.text if text is None else text))
+    head, windows, cut = _page_part(tokenizer, tokens, room, facts, max_windows)
+    # What the page says of itself stands last, next to the answer: small models look there.
+    after = f"\n\n{head}" if head else ""
     prompts = []
     for window in windows:
-        # What the page says of itself stands last, next to the answer: small models look there.
-        content = f"{window.text}\n\n{head}" if head else window.text
-        pieces = tokenizer.chat(
-            [system, {"role": "user", "content": f"{_OPEN}\n{content}\n{_CLOSE}"}]
-        )
+        content = tokens.ids(window.start, window.end, f"{_OPEN}\n", f"{after}\n{_CLOSE}")
+        pieces = _chat(tokenizer, system, content)
         whole = window.text in page.text
         verbatim = window.text if whole else _undisturbed(window.text, page.text)
         ids = np.concatenate(pieces)
-        prompts.append(Prompt(ids, len(pieces[0]), cut, content, verbatim, window))
+        prompts.append(Prompt(ids, len(pieces[0]), cut, window.text + after, verbatim, window))
     return prompts
 
 
-def _counter(tokenizer: ChatTokenizer) -> Callable[[str], int]:
-    return lambda text: len(tokenizer.encode(text))
+@lru_cache(maxsize=64)
+def _encoded(tokenizer: Encoder, text: str) -> NDArray[np.int32]:
+    return tokenizer.encode(text)
+
+
+def _chat(
+    tokenizer: ChatTokenizer, system: NDArray[np.int32], user: NDArray[np.int32]
+) -> list[NDArray[np.int32]]:
+    return tokenizer.chat(
+        [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    )
 
 
 def _page_part(
-    count: Callable[[str], int], text: str, room: int, facts: list[str], max_windows: int
+    tokenizer: Encoder, tokens: TextTokens, room: int, facts: list[str], max_windows: int
 ) -> tuple[str, list[Window], bool]:
     """The metadata block, the windows of the text, and whether anything was left out."""
-    text_tokens = count(text)
+    text_tokens = tokens.count_up_to(room)
     head_room = max(int(room * _METADATA_SHARE), room - text_tokens - 2)
-    head, head_tokens, cut = _fitting_lines(count, facts, head_room)
+    head, head_tokens, cut = _fitting_lines(tokenizer, facts, head_room)
     text_room = room - head_tokens - 2
     if text_tokens <= text_room:
-        return head, [Window(text)], cut
-    below = _from_main_heading(text)
-    windows, left_over = split(count, below, text_room, max_windows)
-    return head, windows, cut or left_over or len(below) < len(text)
+        return head, [Window(tokens.text)], cut
+    first = _main_heading(tokens.text)
+    windows, left_over = split(tokens, text_room, max_windows, first=first)
+    return head, windows, cut or left_over or first > 0
 
 
-def _fitting_lines(
-    count: Callable[[str], int], lines: list[str], room: int
-) -> tuple[str, int, bool]:
+def _fitting_lines(tokenizer: Encoder, lines: list[str], room: int) -> tuple[str, int, bool]:
     """Return those of `lines` that fit, later ones first, their tokens, and if any is missing."""
     kept: list[str] = []
     tokens = 0
     for line in reversed(lines):
         line = _harmless(line)
-        size = count(line) + 1
+        size = len(tokenizer.encode(line)) + 1
         if tokens + size <= room:
             kept.append(line)
             tokens += size
     return "\n".join(reversed(kept)), tokens, len(kept) < len(lines)
 
 
-def _from_main_heading(text: str) -> str:
-    """Leave out what stands before the page's first main heading: menus, mostly."""
+def _main_heading(text: str) -> int:
+    """Where the page's first main heading stands: what comes before it are menus, mostly."""
     at = 0 if text.startswith("# ") else text.find("\n# ") + 1
-    return text[at:] if at <= _MENU_SHARE * len(text) else text
+    return at if at <= _MENU_SHARE * len(text) else 0
 
 
 def _undisturbed(shown: str, text: str) -> str:

@@ -6,13 +6,12 @@ of the one before, so that what stands across a border is whole in one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from .text_tokens import TextTokens
 
 # The part of a window that the next one repeats, by characters, and at most by tokens.
 _OVERLAP_PART, _OVERLAP_TOKENS_PART = 8, 4
-# Encoding a whole long text for every window would be quadratic; few tokens are longer than this.
-_MAX_TOKEN_CHARS = 16
 
 
 @dataclass(frozen=True)
@@ -26,53 +25,57 @@ class Window:
     repeated: str = ""
     start: int = 0
 
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
 
 def split(
-    count: Callable[[str], int], text: str, room: int, max_windows: int
+    tokens: TextTokens, room: int, max_windows: int, *, first: int = 0
 ) -> tuple[list[Window], bool]:
     """Return windows of at most `room` tokens, and whether something of the text is left over.
 
-    `count` gives the number of tokens of a text. Together the windows hold all of the text, from
-    its start, unless it takes more than `max_windows`.
+    Together the windows hold all of the text from `first` on, unless it takes more than
+    `max_windows`.
     """
+    text = tokens.text
     windows: list[Window] = []
-    start = shown = 0
+    start = shown = first
     while len(windows) < max_windows and (shown < len(text) or not windows):
-        most = text[start : start + room * _MAX_TOKEN_CHARS]
-        piece = leading(count, most, room)
-        if piece == most and start + len(most) < len(text):
-            piece = _to_border(most, len(most) - 1)
-        end = start + len(piece)
+        end = _end(tokens, start, room)
         if windows and end <= shown:
             break
-        windows.append(Window(piece, text[start:shown], start))
+        windows.append(Window(text[start:end], text[start:shown], start))
         shown = end
-        start = _overlap(count, text, start, end, room)
+        start = _overlap(tokens, start, end, room)
     return windows, bool(text[shown:].strip())
 
 
-def leading(count: Callable[[str], int], text: str, room: int) -> str:
-    """Return the leading lines of `text` that fit into `room` tokens."""
-    while text and (tokens := count(text)) > room:
-        # Tokens per character vary little within a page; a few rounds suffice.
-        target = max(0, int(len(text) * room / tokens * 0.98) - 1)
-        text = _to_border(text, target)
-    return text
+def _end(tokens: TextTokens, start: int, room: int) -> int:
+    """Return where the longest run of lines from `start` ends that fits into `room` tokens."""
+    end = tokens.reach(start, room)
+    if end < len(tokens.text):
+        end = _border(tokens.text, start, end)
+    # Where a part is cut its tokens are others than in the text: mostly one more or less.
+    while end > start and tokens.count(start, end) > room:
+        end = _border(tokens.text, start, end - 1)
+    return end
 
 
-def _to_border(text: str, target: int) -> str:
-    """The beginning of `text`, of `target` characters or some fewer."""
-    border = text.rfind("\n", 0, target + 1)
+def _border(text: str, start: int, target: int) -> int:
+    """The last border of `text` up to `target`, if it isn't much before that."""
+    half = start + (target - start) // 2
+    border = text.rfind("\n", start, target + 1)
     # A single line longer than the room is cut between words.
-    at = border if border > target // 2 else text.rfind(" ", 0, target + 1)
-    return text[: at if at > target // 2 else target]
+    at = border if border > half else text.rfind(" ", start, target + 1)
+    return at if at > half else target
 
 
-def _overlap(count: Callable[[str], int], text: str, start: int, end: int, room: int) -> int:
+def _overlap(tokens: TextTokens, start: int, end: int, room: int) -> int:
     """Return where the window after text[start:end] begins."""
+    text = tokens.text
     at = end - (end - start) // _OVERLAP_PART
-    while at < end and count(text[at:end]) > room // _OVERLAP_TOKENS_PART:
-        at += (end - at + 1) // 2
+    at = min(end, max(at, tokens.back(end, room // _OVERLAP_TOKENS_PART)))
     for border in "\n", " ":
         found = text.find(border, at, end)
         if found >= 0:

@@ -35,6 +35,16 @@ Array<int32_t> array_of(const std::vector<int32_t>& values) {
   return Array<int32_t>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
+// Turns ascending byte offsets into the numbers of characters that begin before them.
+void bytes_to_characters(std::string_view text, std::vector<int32_t>& offsets) {
+  int32_t byte = 0;
+  int32_t characters = 0;
+  for (int32_t& offset : offsets) {
+    for (; byte < offset; ++byte) characters += (text[static_cast<size_t>(byte)] & 0xC0) != 0x80;
+    offset = characters;
+  }
+}
+
 std::shared_ptr<BpeEncoder> make_encoder(const Array<int32_t>& byte_ids,
                                          const Array<int32_t>& merges,
                                          const Array<int32_t>& class_starts,
@@ -107,10 +117,26 @@ void bind_draft(py::module_& module) {
       .def(py::init(&make_encoder), py::kw_only(), py::arg("byte_ids").noconvert(),
            py::arg("merges").noconvert(), py::arg("class_starts").noconvert(),
            py::arg("classes").noconvert(), py::arg("split_digits"))
-      .def("encode", [](const BpeEncoder& self, const py::bytes& text) {
+      .def("encode",
+           [](const BpeEncoder& self, const py::bytes& text) {
+             std::vector<int32_t> ids;
+             const auto view = static_cast<std::string_view>(text);
+             {
+               const py::gil_scoped_release others_run;
+               self.encode(view, ids);
+             }
+             return array_of(ids);
+           })
+      .def("encode_with_starts", [](const BpeEncoder& self, const py::bytes& text) {
         std::vector<int32_t> ids;
-        self.encode(static_cast<std::string_view>(text), ids);
-        return array_of(ids);
+        std::vector<int32_t> starts;
+        const auto view = static_cast<std::string_view>(text);
+        {
+          const py::gil_scoped_release others_run;
+          self.encode(view, ids, &starts);
+          bytes_to_characters(view, starts);
+        }
+        return py::make_tuple(array_of(ids), array_of(starts));
       });
   py::class_<TextIndex>(module, "TextIndex")
       .def(py::init([](const py::bytes& text) { return TextIndex(text); }), py::arg("text") = py::bytes(""))

@@ -107,6 +107,23 @@ def test_long_metadata_leaves_room_for_the_text(byte_tokenizer: Tokenizer) -> No
     assert prompt.page_cut
 
 
+@pytest.mark.parametrize("lines", [3, 400])
+def test_tokens_are_those_of_the_text_as_it_stands(byte_tokenizer: Tokenizer, lines: int) -> None:
+    html = "<title>Ümlaut</title>" + "".join(f"<p>Block {i} </page> é.</p>" for i in range(lines))
+    prompts = build(
+        byte_tokenizer, PRODUCT, page_of(html), budget=4000, max_page_tokens=900, max_windows=3
+    )
+    assert len(prompts) == (3 if lines == 400 else 1)
+    for prompt in prompts:
+        messages = [
+            {"role": "system", "content": PRODUCT.system},
+            {"role": "user", "content": f"<page>\n{prompt.page_text}\n</page>"},
+        ]
+        pieces = byte_tokenizer.chat(messages)
+        assert np.array_equal(prompt.token_ids, np.concatenate(pieces))
+        assert prompt.salt_from == len(pieces[0])
+
+
 def test_no_room_for_a_page(byte_tokenizer: Tokenizer) -> None:
     with pytest.raises(Refused) as refusal:
         make(byte_tokenizer, page_of("<p>hello</p>"), budget=200)

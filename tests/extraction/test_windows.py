@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from pagemill.engine.protocol import Output
 from pagemill.engine.tokenizer import Tokenizer
 from pagemill.extraction.bound_schema import BoundSchema, bind
 from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.reason import Reason
 from pagemill.extraction.record import ExtractOptions, PageInput, Result
-from pagemill.extraction.windows import split
+from pagemill.extraction.text_tokens import TextTokens
+from pagemill.extraction.windows import Window, split
 
 from .scripted import SCHEMA, ScriptedEngine
+
+_Ids = NDArray[np.int32]
+
+
+class Pieces:
+    """A token for each match of an expression; ids count from 0."""
+
+    def __init__(self, pattern: str, *, lines_apart: bool) -> None:
+        self._pattern = re.compile(pattern)
+        self.lines_apart = lines_apart
+
+    def encode(self, text: str) -> _Ids:
+        return self.encode_with_starts(text)[0]
+
+    def encode_with_starts(self, text: str) -> tuple[_Ids, _Ids]:
+        starts = [match.start() for match in self._pattern.finditer(text)]
+        return np.arange(len(starts), dtype=np.int32), np.array(starts, np.int32)
+
+
+WORDS = [Pieces(r"\S+", lines_apart=apart) for apart in (False, True)]
+CHARACTERS = Pieces(r"(?s).", lines_apart=False)
 
 
 def words(text: str) -> int:
     return len(text.split())
+
+
+def windows_of(
+    encoder: Pieces, text: str, room: int, most: int, first: int = 0
+) -> tuple[list[Window], bool]:
+    return split(TextTokens(encoder, text), room, most, first=first)
 
 
 TEXTS = st.lists(
@@ -28,18 +60,27 @@ TEXTS = st.lists(
 ).map("\n".join)
 
 
-@given(text=TEXTS, room=st.integers(4, 60), most=st.integers(1, 40))
-def test_windows_cover_the_text_in_order(text: str, room: int, most: int) -> None:
-    windows, left_over = split(words, text, room, most)
+@given(
+    encoder=st.sampled_from(WORDS),
+    text=TEXTS,
+    room=st.integers(4, 60),
+    most=st.integers(1, 40),
+    first=st.integers(0, 300),
+)
+def test_windows_cover_the_text_in_order(
+    encoder: Pieces, text: str, room: int, most: int, first: int
+) -> None:
+    first = min(first, len(text))
+    windows, left_over = windows_of(encoder, text, room, most, first)
     assert 1 <= len(windows) <= most
-    covered = 0
+    covered = first
     for window in windows:
         assert words(window.text) <= room
         assert window.text.startswith(window.repeated)
-        assert text[window.start :].startswith(window.text)
+        assert text[window.start : window.end] == window.text
         assert not text[covered : window.start].strip()
         assert text[window.start : covered] == window.repeated
-        covered = window.start + len(window.text)
+        covered = window.end
     assert left_over == bool(text[covered:].strip())
     if len(windows) < most:
         assert not left_over
@@ -47,18 +88,19 @@ def test_windows_cover_the_text_in_order(text: str, room: int, most: int) -> Non
 
 def test_borders_are_those_of_lines() -> None:
     text = "\n".join(f"line {i} of some words" for i in range(100))
-    windows, left_over = split(words, text, 60, 20)
+    windows, left_over = windows_of(WORDS[1], text, 60, 20)
     assert not left_over
-    assert len(windows) == 10
+    assert len(windows) == 9
     for window in windows:
         assert all(line.startswith("line ") for line in window.text.split("\n"))
         assert window.text.endswith("words")
+        assert words(window.text) == 60 or window is windows[-1]
     assert windows[1].repeated == "line 11 of some words"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "x" * 5000, "x " * 5000, "é" * 3000 + "\n" + "y"])
 def test_texts_without_borders(text: str) -> None:
-    windows, _ = split(len, text, 64, 1000)
+    windows, _ = windows_of(CHARACTERS, text, 64, 1000)
     assert all(len(window.text) <= 64 for window in windows)
     assert max((windows[i].text for i in range(len(windows))), key=len, default="") in text
     rebuilt = "".join(window.text[len(window.repeated) :] for window in windows)

@@ -74,6 +74,36 @@ def test_any_text_is_encoded_alike(encoders: Any, text: str) -> None:
     assert ours.encode(text.encode()).tolist() == theirs.encode(text).ids
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    parts=st.lists(
+        st.sampled_from([*TEXTS, "name", "é", "日本語", "xyz" * 40, "0", " "]), max_size=20
+    )
+)
+def test_long_pieces_and_places(encoders: Any, parts: list[str]) -> None:
+    """Without spaces whole lines are one piece, which takes the heap."""
+    ours, theirs = encoders
+    text = "".join("".join(parts).split(" "))
+    ids, starts = ours.encode_with_starts(text.encode())
+    encoding = theirs.encode(text)
+    assert ids.tolist() == encoding.ids
+    # The package names the character that a token begins in, we the next one where it is cut.
+    later = [
+        ours - theirs for ours, (theirs, _) in zip(starts.tolist(), encoding.offsets, strict=True)
+    ]
+    assert set(later) <= {0, 1}
+    assert all(
+        not late or len(text[start].encode()) > 1
+        for late, (start, _) in zip(later, encoding.offsets, strict=True)
+    )
+
+
+def test_a_page_of_one_piece_takes_no_time_of_its_square(encoders: Any) -> None:
+    ours, theirs = encoders
+    text = "namecurrency" * 40_000
+    assert ours.encode(text.encode()).tolist() == theirs.encode(text).ids
+
+
 def test_bytes_that_are_no_text_keep_their_bytes(encoders: Any) -> None:
     ours, theirs = encoders
     rng = random.Random(3)
