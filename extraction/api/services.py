@@ -18,10 +18,10 @@ from pagemill.engine.tokenizer import Tokenizer
 from starlette.requests import Request
 
 from ..assembly import make_extractor, open_ledger
+from ..bell import Bell
 from ..bound_schema import BoundSchema, bind
 from ..config import Settings
 from ..extractor import Extractor
-from .bell import Bell
 from .metrics import Metrics
 
 _CONNECT_TIMEOUT_S = 3.0

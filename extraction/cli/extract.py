@@ -6,9 +6,8 @@ import contextlib
 import enum
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -17,6 +16,7 @@ from . import console
 from .console import say
 from .exit_status import ExitStatus
 from .options import EngineEndpoint, Model, RedisUrl
+from .output import Format, chosen_format, keep_answered, open_sink
 
 
 class KnownValues(enum.StrEnum):
@@ -39,6 +39,13 @@ def extract(
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write here instead of stdout.")
     ] = None,
+    kind: Annotated[
+        Format | None,
+        typer.Option("--format", help="Else by the suffix of --out; ndjson has all there is."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on in --out: skip pages that have a line there.")
+    ] = False,
     state: Annotated[
         Path | None,
         typer.Option(help="Keep the ledger here; another run goes on where this one ended."),
@@ -77,11 +84,19 @@ def extract(
         raise typer.BadParameter("--state is for the embedded server, leave --redis-url out")
     if "stdin" in console.closed and "-" in inputs:
         raise Refused(Reason.INPUT_INVALID, "standard input is closed")
+    form = chosen_format(kind, out)
+    if resume and (out is None or form is not Format.NDJSON):
+        raise typer.BadParameter("--resume goes on in a file of NDJSON: give --out FILE")
+    if out is None and form is Format.PARQUET and sys.stdout.isatty():
+        raise typer.BadParameter("Parquet is no text: give --out FILE")
     settings = load_settings(
         redis_url=redis_url, engine_endpoint=engine, model=model, max_tokens=max_tokens
     )
     source = schema_source.read_file(schema) if schema_source.is_file(schema) else schema
     pages = read_pages(inputs, stdin=sys.stdin.buffer, max_page_bytes=settings.max_page_bytes)
+    if resume and out is not None:
+        answered = keep_answered(Path(out))
+        pages = (page for page in pages if page.id not in answered)
     logs.configure("error", "console")
     options = ExtractOptions(
         max_tokens=settings.max_tokens,
@@ -91,7 +106,7 @@ def extract(
         site_templates=site_templates,
     )
     started = time.monotonic()
-    with _sink(out) as sink, contextlib.ExitStack() as stack:
+    with open_sink(out, append=resume) as sink, contextlib.ExitStack() as stack:
         run = LocalRun(
             settings,
             stack,
@@ -100,28 +115,8 @@ def extract(
             own_engine="engine_endpoint" not in settings.model_fields_set,
             quiet=quiet,
         )
-        tally = run.extract(pages, source, options, limit=limit, sink=sink)
+        tally = run.extract(pages, source, options, limit=limit, sink=sink, kind=form)
     if not quiet:
         seconds = time.monotonic() - started
         say(f"{tally.pages} pages, {tally.done} done, {tally.failed} failed, {seconds:.1f} s")
     raise typer.Exit(ExitStatus.SOME_FAILED if tally.failed else ExitStatus.OK)
-
-
-@contextlib.contextmanager
-def _sink(out: str | None) -> Iterator[BinaryIO]:
-    if out is None:
-        if "stdout" in console.closed:
-            raise Refused(Reason.INPUT_INVALID, "standard output is closed", advice="give --out")
-        yield sys.stdout.buffer
-        return
-    try:
-        file = open(out, "wb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise Refused(Reason.INPUT_INVALID, f"{out}: {error.strerror}") from None
-    try:
-        yield file
-    finally:
-        try:
-            file.close()  # Writes what is still buffered.
-        except OSError as error:
-            raise Refused(Reason.INPUT_INVALID, f"{out}: {error.strerror}") from None

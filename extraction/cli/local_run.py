@@ -25,8 +25,11 @@ from ..record import ExtractOptions
 from ..stack import EmbeddedRedis
 from .console import say
 from .engine_keeper import EngineKeeper
+from .feeder import Feeder
 from .local_batch import LocalBatch, Tally
+from .output import Format
 from .progress import Progress
+from .writers import make_writer
 
 # Two, so that the engine has the next burst while the last pages of one are still decoded.
 _RUNNERS = 2
@@ -72,41 +75,39 @@ class LocalRun:
         *,
         limit: int | None,
         sink: BinaryIO,
+        kind: Format = Format.NDJSON,
     ) -> Tally:
         """Write a line for each page to `sink`; raises what ends the run as a whole."""
         with Progress(quiet=self._quiet) as progress:
             drop_unused_schemas(self._registry, self._ledger)
             ref = fix_schema(self._registry, schema)
             # Compiled here once: a schema that can't be decoded ends the run before it starts.
-            bind(self._registry.get(ref))
+            version = self._registry.get(ref)
+            bind(version)
             files = self._model_files()
             keeper = EngineKeeper(self._settings, self._stack, own=self._own_engine)
             self._start_runners(keeper, Tokenizer.load(files.directory))
-            batch = LocalBatch(
-                self._ledger,
+            feeder = Feeder(
+                pages,
                 self._registry,
                 schema=ref,
                 options=parse_options(options),
                 model=self._settings.model,
-                sink=sink,
+                limit=limit,
             )
-            self._feed(batch, pages, limit, progress)
+            with contextlib.closing(make_writer(kind, sink, version.schema)) as writer:
+                batch = LocalBatch(self._ledger, feeder, writer, schema=ref)
+                self._feed(batch, progress)
             return batch.tally
 
-    def _feed(
-        self,
-        batch: LocalBatch,
-        pages: Iterator[ReadPage | BadInput],
-        limit: int | None,
-        progress: Progress,
-    ) -> None:
+    def _feed(self, batch: LocalBatch, progress: Progress) -> None:
         """Submit and collect until every page has its line."""
         more = True
         polls = 0
         while True:
             if self._failure is not None:
                 raise self._failure
-            more = more and batch.fill(pages, limit)
+            more = more and batch.fill()
             batch.collect()
             progress.update(batch.tally)
             if not more and batch.pending == 0:

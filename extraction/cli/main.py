@@ -10,7 +10,20 @@ from typing import Any, NoReturn
 import typer
 import typer.core
 
-from . import console, dead, doctor, extract, key, model, processes, schema
+from . import (
+    config,
+    console,
+    dead,
+    doctor,
+    extract,
+    key,
+    model,
+    processes,
+    schema,
+    submit,
+    top,
+    up,
+)
 from .console import say
 from .exit_status import ExitStatus, classify
 
@@ -48,6 +61,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("extract")(extract.extract)
+app.command("submit")(submit.submit)
+app.command("batch")(submit.batch)
+app.command("results")(submit.results)
+app.command("up")(up.up)
+app.command("top")(top.top)
 app.command("serve")(processes.serve)
 app.command("worker", context_settings=processes.PASS_THROUGH)(processes.worker)
 app.command("engine", context_settings=processes.PASS_THROUGH)(processes.engine)
@@ -56,6 +74,7 @@ app.add_typer(schema.app, name="schema")
 app.add_typer(model.app, name="model")
 app.add_typer(dead.app, name="dead")
 app.add_typer(key.app, name="key")
+app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
 
 # Typer carries its own copy of Click in newer versions, so the class is found by its place.

@@ -160,3 +160,25 @@ def test_wait_until_gives_up() -> None:
     started = time.monotonic()
     assert not wait_until(lambda: False, 0.05)
     assert time.monotonic() >= started + 0.05
+
+
+class _Sleeper(Child):
+    name = "sleeper"
+
+    def command(self, lifeline: int) -> list[str]:
+        return ["sleep", "60"]
+
+    def is_ready(self) -> bool:
+        return True
+
+
+def test_what_up_keeps_starts_again_when_it_dies() -> None:
+    from pagemill.extraction.cli.up import _Kept
+
+    with _Sleeper() as sleeper:
+        kept = _Kept(sleeper)
+        kept.look()
+        first = sleeper.pid
+        sleeper.kill()
+        assert wait_until(lambda: kept.look() or sleeper.is_running(), 10)
+        assert sleeper.pid not in (0, first)

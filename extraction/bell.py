@@ -1,12 +1,12 @@
-"""The API's own end of the doorbell: a Celery application that only sends."""
+"""A submitter's end of the doorbell: a Celery application that only sends."""
 
 from __future__ import annotations
 
 import redis
 from celery import Celery
 
-from ..config import Settings
-from ..doorbell import ring
+from .config import Settings
+from .doorbell import ring
 
 # A worker that is rung drains until no page waits, and rings the next one itself.
 _WAITING_AT_MOST = 2
@@ -18,7 +18,7 @@ class Bell:
     def __init__(self, settings: Settings, client: redis.Redis) -> None:
         self._queue = settings.queue
         self._redis = client
-        self._app = Celery("pagemill-api", broker=settings.broker_url, set_as_current=False)
+        self._app = Celery("pagemill-bell", broker=settings.broker_url, set_as_current=False)
         transport = {"socket_timeout": 5, "socket_connect_timeout": 3}
         if settings.broker_url.startswith("redis+socket"):
             # Connecting to a unix socket has no timeout that could be set.
