@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pagemill.engine.client import Engine
-from pagemill.engine.protocol import Request, SamplingParams
+from pagemill.engine.protocol import Output, Request, SamplingParams
 from pagemill.engine.tokenizer import Tokenizer
 
 from . import grounding, prompt
@@ -32,6 +32,9 @@ from .record import (
 )
 from .templates import SiteTemplates
 from .verbatim import verbatim_values
+
+# Pages of a burst that go to the engine together.
+_READ_AT_ONCE = 16
 
 
 class Extractor:
@@ -237,27 +240,32 @@ class Extractor:
         pages: Sequence[tuple[PageInput, BoundSchema]],
         options: ExtractOptions | None = None,
     ) -> Iterator[Result]:
-        """Yield a result for each page as it is finished, from one call of the engine.
+        """Yield a result for each page as it is finished; refused ones as soon as they are read.
 
-        Refused pages come first. Raises EngineError when the burst as a whole fails; pages
-        without a result by then may be tried again.
+        The engine works on the first pages while others are read. Raises EngineError when the
+        burst as a whole fails; pages without a result by then may be tried again.
         """
-        waiting: list[Prepared] = []
-        for page, schema in pages:
-            prepared = self.prepare(page, schema, options)
-            if isinstance(prepared, Result):
-                yield prepared
-            else:
-                waiting.append(prepared)
-        if not waiting:
-            return
-        answers = Answers(waiting)
-        outputs = engine.generate(
-            answers.requests(), tokenizer_hash=self.tokenizer.hash, grammars=answers.grammars()
-        )
-        for output in outputs:
-            if (whole := answers.add(output)) is not None:
-                yield self.finish(*whole)
+        running: list[tuple[Answers, Iterator[Output]]] = []
+        for first in range(0, len(pages), _READ_AT_ONCE):
+            waiting: list[Prepared] = []
+            for page, schema in pages[first : first + _READ_AT_ONCE]:
+                prepared = self.prepare(page, schema, options)
+                if isinstance(prepared, Result):
+                    yield prepared
+                else:
+                    waiting.append(prepared)
+            if waiting:
+                answers = Answers(waiting)
+                outputs = engine.generate(
+                    answers.requests(),
+                    tokenizer_hash=self.tokenizer.hash,
+                    grammars=answers.grammars(),
+                )
+                running.append((answers, outputs))
+        for answers, outputs in running:
+            for output in outputs:
+                if (whole := answers.add(output)) is not None:
+                    yield self.finish(*whole)
 
     def _record(self, prepared: Prepared, answers: Sequence[Answer]) -> tuple[Any, Problem | None]:
         """The page's record. Where the engine gave up on a window, there is none; a window whose

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -35,6 +34,19 @@ def _tenant(options: bytes) -> str:
     except (msgspec.MsgspecError, ValueError):
         return ""
     return keys.queue_part(tenant)[:64]
+
+
+@functools.lru_cache(maxsize=1024)
+def _work(schema: str, model: str, options: bytes) -> str:
+    """Return what stands for pages that may share a burst."""
+    return hashlib.sha256(f"{schema}\0{model}\0".encode() + options).hexdigest()[:16]
+
+
+@functools.lru_cache(maxsize=256)
+def _meta(
+    schema: str, content_type: str | None, encoding: str | None, options: bytes, model: str
+) -> bytes:
+    return encode_meta(PageMeta(schema, content_type, encoding, options, model))
 
 
 def estimated_tokens(size: int) -> int:
@@ -86,13 +98,8 @@ class Admission(msgspec.Struct, frozen=True):
             content_type=page.content_type or "",
             encoding=page.encoding or "",
         )
-        work = f"{page.schema}\0{page.model}\0".encode() + page.options
-        names = (
-            page.queue_class,
-            _tenant(page.options),
-            hashlib.sha256(work).hexdigest()[:16],
-            keys.site_of(page.url),
-        )
+        work = _work(page.schema, page.model, page.options)
+        names = (page.queue_class, _tenant(page.options), work, keys.site_of(page.url))
         return cls(
             page_id=page_id,
             client_id=page.client_id or page_id,
@@ -100,27 +107,25 @@ class Admission(msgspec.Struct, frozen=True):
             tokens=estimated_tokens(len(page.body)),
             content=content,
             body=pack(page.body),
-            meta=encode_meta(
-                PageMeta(page.schema, page.content_type, page.encoding, page.options, page.model)
-            ),
+            meta=_meta(page.schema, page.content_type, page.encoding, page.options, page.model),
             url=page.url or "",
             schema=page.schema,
         )
 
-    def arguments(self) -> list[Any]:
+    def arguments(self) -> list[bytes]:
         """Return the page's arguments of submit.lua."""
-        digest = self.page_id[:16] if self.url else ""
+        page_id = self.page_id.encode()
         return [
-            self.page_id,
+            page_id,
             self.client_id.encode("utf-8", "replace"),
-            self.queue,
-            self.tokens,
-            self.content,
+            self.queue.encode(),
+            b"%d" % self.tokens,
+            self.content.encode(),
             self.body,
             self.meta,
             self.url.encode("utf-8", "replace"),
-            digest,
-            self.schema,
+            page_id[:16] if self.url else b"",
+            self.schema.encode(),
         ]
 
 

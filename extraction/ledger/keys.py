@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import struct
 from urllib.parse import urlsplit, urlunsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+# URLs that are their own normal form, which most are.
+_NORMAL = re.compile(r"https?://[a-z0-9-]+(?:\.[a-z0-9-]+)*/(?:[!-\"$->@-~]*)(?:\?[!-\"$-~]+)?")
 # What stands between the parts of a queue's name, or marks a page as lost before.
+_AUTHORITY_END = re.compile(r"[/?#]")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
@@ -20,6 +24,8 @@ def normalise_url(url: str | None) -> str:
     """
     if not url:
         return ""
+    if _NORMAL.fullmatch(url):
+        return url
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -37,7 +43,6 @@ def normalise_url(url: str | None) -> str:
     return urlunsplit((scheme, host, parts.path or "/", parts.query, ""))
 
 
-@functools.lru_cache(maxsize=4096)
 def _host(netloc: str) -> str:
     try:
         return urlsplit(f"//{netloc}").hostname or ""
@@ -50,7 +55,12 @@ def site_of(url: str | None) -> str:
     if not url:
         return ""
     rest = url.partition("://")[2] or url
-    return queue_part(_host(re.split(r"[/?#]", rest, maxsplit=1)[0]).lower()[:253])
+    return _site(_AUTHORITY_END.split(rest, maxsplit=1)[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _site(netloc: str) -> str:
+    return queue_part(_host(netloc).lower()[:253])
 
 
 def queue_part(text: str) -> str:
@@ -85,8 +95,7 @@ def page_id(
     where there is no URL), so that all versions of a URL live in one shard.
     """
     normal = normalise_url(url)
-    digest = hashlib.sha256()
-    for part in (
+    parts = (
         normal.encode("utf-8", "surrogatepass"),
         content.encode(),
         schema.encode(),
@@ -94,10 +103,13 @@ def page_id(
         model.encode(),
         content_type.encode("utf-8", "surrogatepass"),
         encoding.encode("utf-8", "surrogatepass"),
-    ):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return (url_digest(normal) if normal else content[:16]) + digest.hexdigest()[:48]
+    )
+    framed = b"".join([piece for part in parts for piece in (_size(len(part)), part)])
+    digest = hashlib.sha256(framed).hexdigest()
+    return (url_digest(normal) if normal else content[:16]) + digest[:48]
+
+
+_size = struct.Struct("<Q").pack
 
 
 def shard_of(page: str, shards: int) -> int:

@@ -1,4 +1,6 @@
-"""A tokenizer of single bytes in the default model's chat format, for tests without a model."""
+"""A tokenizer of single bytes in the default model's chat format, for tests without a model, and
+ledgers on the tests' server.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+import redis
 import tokenizers
 from pagemill.engine.tokenizer import Tokenizer
+from pagemill.extraction.ledger import Ledger
 
 _TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -29,3 +33,13 @@ def byte_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     settings = {"chat_template": _TEMPLATE, "eos_token": "<|im_end|>"}
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return Tokenizer.load(directory)
+
+
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+def ledger(redis_client: redis.Redis, request: pytest.FixtureRequest) -> Ledger:
+    return Ledger(redis_client, shards=request.param)
+
+
+@pytest.fixture
+def single(redis_client: redis.Redis) -> Ledger:
+    return Ledger(redis_client)
