@@ -784,3 +784,23 @@ class PageCost:
 
 def page_cost(html: bytes) -> PageCost:
     """The cost of a page in UTF-8, in one pass. Releases the GIL."""
+
+class PageTextOutcome:
+    """Why there is no text: over `max_nodes`, over `max_seconds` of the thread's processor time, or
+    markup that can't be told apart, whose tree is to be walked instead.
+    """
+
+    TOO_MANY_NODES: PageTextOutcome
+    TOO_SLOW: PageTextOutcome
+    UNSURE: PageTextOutcome
+
+def page_text(
+    markup: str, source: bytes, *, max_nodes: int, max_seconds: float, menus: bool
+) -> (
+    tuple[str, list[int], list[int], list[int], list[str], list[tuple[int, str]]] | PageTextOutcome
+):
+    """The fields of `extraction.page.lines.PageText`, in one pass (csrc/page_text.h).
+
+    `markup` is an element as the parser serializes it, `source` the page in UTF-8 as it was parsed.
+    Releases the GIL.
+    """

@@ -31,9 +31,13 @@ class Deadline:
         self._seconds = seconds
         self._ends = time.thread_time() + seconds
 
+    def left(self) -> float:
+        """Seconds of processor time until then; negative afterwards."""
+        return self._ends - time.thread_time()
+
     def check(self) -> None:
         """Raise Refused when the time is over."""
-        if time.thread_time() > self._ends:
+        if self.left() < 0:
             raise Refused(
                 Reason.PAGE_UNREADABLE,
                 f"reading the page took over {self._seconds:g} seconds",

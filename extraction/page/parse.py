@@ -8,6 +8,8 @@ from the tags alone, in one pass of the C++ core, before the parser sees the pag
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pagemill import _core
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
@@ -17,9 +19,18 @@ from .limits import PageLimits
 _FEW_TAGS = 2000  # fewer can't cost anything noticeable, however they nest
 
 
-def parse(html: str, limits: PageLimits) -> LexborHTMLParser:
+@dataclass(frozen=True, eq=False)
+class ParsedPage:
+    """A page's tree, and the markup it was read from in UTF-8."""
+
+    tree: LexborHTMLParser
+    utf8: bytes
+
+
+def parse(html: str, limits: PageLimits) -> ParsedPage:
     """Return the parsed page; Refused (page_too_deep) when parsing it would take too long."""
-    cost = _core.page_cost(html.encode("utf-8", "surrogatepass"))
+    utf8 = html.encode("utf-8", "surrogatepass")
+    cost = _core.page_cost(utf8)
     if html.count("<") > _FEW_TAGS and _is_deep(html, cost, limits):
         raise Refused(
             Reason.PAGE_TOO_DEEP,
@@ -33,7 +44,8 @@ def parse(html: str, limits: PageLimits) -> LexborHTMLParser:
     ):
         raise Refused(Reason.PAGE_TOO_DEEP, "an element has too many attributes")
     # `scripting`: what stands in <noscript> is for other browsers, and stays one text node.
-    return LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS.value, scripting=True)
+    tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS.value, scripting=True)
+    return ParsedPage(tree, utf8)
 
 
 def _is_deep(html: str, cost: _core.PageCost, limits: PageLimits) -> bool:

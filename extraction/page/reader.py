@@ -80,11 +80,13 @@ def read(
     encoding: str | None = None,
     limits: PageLimits = _DEFAULT_LIMITS,
     menus: bool = False,
+    native: bool = True,
 ) -> Page:
     """Read a crawled page's body. Raises nothing but Refused, whatever the bytes are.
 
     `content_type` is the HTTP header's value; `encoding`, where given, overrides what header and
     page say. `menus`: whether long menus are part of the visible text.
+    `native`: whether the C++ core makes it, or the same in Python.
     """
     if len(body) > limits.max_bytes:
         raise Refused(
@@ -98,7 +100,7 @@ def read(
     try:
         kind = kind_of(body, content_type)
         decoded = decode(body, content_type=content_type, encoding=encoding)
-        page = _read_text(decoded, kind, url, limits, deadline, menus)
+        page = _read_text(decoded, kind, url, limits, deadline, menus, native)
     except (ValueError, RuntimeError, RecursionError, MemoryError) as error:
         # The parser's own exceptions (SelectolaxError is a RuntimeError or ValueError).
         raise Refused(
@@ -116,6 +118,7 @@ def _read_text(
     limits: PageLimits,
     deadline: Deadline,
     menus: bool,
+    native: bool,
 ) -> Page:
     source = decoded.text
     metadata = Metadata()
@@ -125,13 +128,11 @@ def _read_text(
         content = PageText.plain(source)
     else:
         markup = feed_markup(source) if kind == "feed" else source
-        tree = parse(markup, limits)
+        parsed = parse(markup, limits)
         deadline.check()
-        if tree.root is None:
-            raise Refused(Reason.PAGE_EMPTY, "the page has no content")
-        metadata = read_metadata(tree, limits)
+        metadata = read_metadata(parsed.tree, limits)
         deadline.check()
-        content = visible_text(tree.body or tree.root, markup, limits, deadline, menus=menus)
+        content = visible_text(parsed, limits, deadline, menus=menus, native=native)
     return Page(
         kind=kind,
         url=url,

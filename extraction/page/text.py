@@ -1,4 +1,4 @@
-"""The visible text of a parsed page, one block a line, by one walk over its tree.
+"""The visible text of a parsed page, one block a line.
 
 # Heading            - list item            cell | cell            term: definition
 ~~struck out~~       [alternative text of an image]
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 
+from pagemill import _core
 from selectolax.lexbor import LexborNode
 
 from ..reason import Reason, Refused
 from .limits import Deadline, PageLimits
 from .lines import PageText, TextWriter
+from .parse import ParsedPage
 from .visibility import UNSEEN_TAGS, Sight, is_menu, is_spoken_only, is_struck
 
 _BLOCKS = frozenset(
@@ -33,6 +35,39 @@ _MAX_OPTIONS = 12
 
 
 def visible_text(
+    page: ParsedPage,
+    limits: PageLimits,
+    deadline: Deadline,
+    *,
+    menus: bool = False,
+    native: bool = True,
+) -> PageText:
+    """Return the text that a reader of the page sees; `menus`: whether long menus are kept.
+
+    `native` takes the C++ core, which reads the tree as Lexbor writes it out and gives the same
+    text, else `walked_text`. Refused when the tree has too many nodes, or the time is over.
+    """
+    root = page.tree.body or page.tree.root
+    if root is None:
+        raise Refused(Reason.PAGE_EMPTY, "the page has no content")
+    if native:
+        found = _core.page_text(
+            root.html or "",
+            page.utf8,
+            max_nodes=limits.max_nodes,
+            max_seconds=max(0.0, deadline.left()),
+            menus=menus,
+        )
+        if isinstance(found, tuple):
+            return PageText(*found)
+        if found == _core.PageTextOutcome.TOO_MANY_NODES:
+            raise _too_many_nodes(limits)
+        deadline.check()
+    source = page.utf8.decode("utf-8", "surrogatepass")
+    return walked_text(root, source, limits, deadline, menus=menus)
+
+
+def walked_text(
     root: LexborNode,
     source: str,
     limits: PageLimits,
@@ -40,10 +75,9 @@ def visible_text(
     *,
     menus: bool = False,
 ) -> PageText:
-    """Return the text that a reader of the page sees; walks the tree without recursion.
+    """`visible_text` in Python, by a walk over the tree without recursion.
 
-    `source` is the markup that the tree was read from; `menus`: whether long menus are kept.
-    Refused when the tree has too many nodes, or the time is over.
+    `source` is the markup that the tree was read from.
     """
     writer = TextWriter(menus=menus)
     sight = Sight(source)
@@ -55,10 +89,15 @@ def visible_text(
         if count % 4096 == 0:
             deadline.check()
             if count > limits.max_nodes:
-                raise Refused(Reason.PAGE_TOO_LARGE, f"the page has over {limits.max_nodes} nodes")
+                raise _too_many_nodes(limits)
         following = None
         if node.is_text_node:
-            writer.words(node.text_content or "")
+            text = node.text_content or ""
+            while (beside := node.next) is not None and beside.is_text_node:
+                # Text that was moved out of a table, say: written out, it is one.
+                node = beside
+                text += node.text_content or ""
+            writer.words(text)
         elif node.is_element_node:
             close = _enter(writer, sight, node)
             if close is not None:
@@ -77,6 +116,10 @@ def visible_text(
                     _leave(writer, node, close)
         node = following
     return writer.finish()
+
+
+def _too_many_nodes(limits: PageLimits) -> Refused:
+    return Refused(Reason.PAGE_TOO_LARGE, f"the page has over {limits.max_nodes} nodes")
 
 
 def _enter(writer: TextWriter, sight: Sight, node: LexborNode) -> str | None:

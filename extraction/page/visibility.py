@@ -1,4 +1,7 @@
-"""Which elements a reader sees, told by their tag and their own attributes."""
+"""Which elements a reader sees, told by their tag and their own attributes.
+
+`csrc/page_sight.cc` has the same rules by hand; of an attribute both look at the beginning.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +21,47 @@ _HIDING_STYLE = re.compile(
     r"|(?:left|top|text-indent)\s*:\s*-\d{3,}"
     r"|clip\s*:\s*rect\(\s*0"
     r")",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # What rotating displays write on slides that wait for their turn.
 _SLIDE_STYLE = re.compile(
     r"position\s*:\s*absolute;(?=.*\b(?:top|left)\s*:\s*0(?:px)?\s*;)(?=.*(?:z-index|width)\s*:)",
-    re.I | re.S,
+    re.I | re.S | re.A,
 )
 _PHRASING = frozenset("a abbr b bdi em i label small span strong sub sup time".split())
 _PANEL_NAME = re.compile(
     r"(?:^|[\s_-])(?:tab|accordion|collaps(?:e|ible|ed)|expandable|drawer|toggle)"
     r"[_-]?(?:content|panel|pane|body|item|box|container)?[_-]?\d*(?:[\s_-]|$)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # What stands around the id of an element that a click on something else shows: a script that
 # toggles it, a control or a link that names it.
-_TOGGLES = re.compile(r"""["']\s*\)\s*\.\s*(?:toggle|slideToggle|fadeToggle|slideDown)\s*\(""")
-_CONTROLS = re.compile(r"""\saria-controls\s*=\s*["']$""")
-_LINKS = re.compile(r"""<a\s[^<>]*href\s*=\s*["']#$""")
+_TOGGLES = re.compile(
+    r"""["']\s*\)\s*\.\s*(?:toggle|slideToggle|fadeToggle|slideDown)\s*\(""", re.ASCII
+)
+_CONTROLS = re.compile(r"""\saria-controls\s*=\s*["']\Z""", re.ASCII)
+_LINKS = re.compile(r"""<a\s[^<>]*href\s*=\s*["']#\Z""", re.ASCII)
 _MAX_MENTIONS = 24
 _DIALOG_NAME = re.compile(
     r"modal|popup|pop-up|overlay|dialog|lightbox|cookie|consent|menu|nav|search|login|cart",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
-_STRUCK_STYLE = re.compile(r"text-decoration[a-z-]*\s*:[^;]*line-through", re.IGNORECASE)
+_STRUCK_STYLE = re.compile(r"text-decoration[a-z-]*\s*:[^;]*line-through", re.IGNORECASE | re.ASCII)
 _SPOKEN_CLASS = re.compile(
     r"(?:^|\s)(?:sr-only|visually-?hidden|screen-?reader(?:-text|-only)?|a-offscreen|u-hiddenVisually)"
     r"(?:\s|$)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _MENU_NAME = re.compile(
     r"(?:^|[\s_-])(?:(?:top|main|sub|side|left|right|global|site|mega|foot(?:er)?)?_?"
     r"(?:nav|navi|navbar|navigation|menu|menubar)s?|sitemap|footer)\d?(?:[\s_-]|$)"
-    r"|[a-z](?:Nav|Menu|Navigation)(?:[A-Z\s_-]|$)|^(?:Nav|Menu)(?:[A-Z]|$)",
+    r"|[a-z](?:Nav|Menu|Navigation)(?:[A-Z\s_-]|$)|^(?:Nav|Menu)(?:[A-Z]|\Z)",
+    re.ASCII,
 )
+
+
+# Of an attribute so many characters are looked at.
+_MAX_RULED = 2000
 
 
 class Sight:
@@ -68,7 +78,7 @@ class Sight:
         """
         if attributes.get("aria-hidden") == "true" and tag in _PHRASING:
             return True
-        style = attributes.get("style")
+        style = _beginning(attributes, "style")
         out_of_sight = "hidden" in attributes or (style is not None and _hides(style))
         if not out_of_sight or self._is_panel(attributes):
             return False
@@ -77,8 +87,8 @@ class Sight:
     def _is_panel(self, attributes: dict[str, str | None]) -> bool:
         if attributes.get("role") == "tabpanel":
             return True
-        own_id = attributes.get("id") or ""
-        names = f"{attributes.get('class') or ''} {own_id}"
+        own_id = _beginning(attributes, "id") or ""
+        names = f"{_beginning(attributes, 'class') or ''} {own_id}"
         if _PANEL_NAME.search(names):
             return True
         if not own_id or attributes.get("role") == "dialog" or _DIALOG_NAME.search(names):
@@ -108,6 +118,11 @@ class Sight:
         return False
 
 
+def _beginning(attributes: dict[str, str | None], name: str) -> str | None:
+    value = attributes.get(name)
+    return value if value is None or len(value) <= _MAX_RULED else value[:_MAX_RULED]
+
+
 @lru_cache(maxsize=4096)
 def _hides(style: str) -> bool:
     return _HIDING_STYLE.search(style) is not None
@@ -115,7 +130,7 @@ def _hides(style: str) -> bool:
 
 def is_struck(attributes: dict[str, str | None]) -> bool:
     """Whether the element's own style draws a line through its text."""
-    style = attributes.get("style")
+    style = _beginning(attributes, "style")
     return style is not None and "line-through" in style and bool(_STRUCK_STYLE.search(style))
 
 
@@ -124,7 +139,7 @@ def is_menu(attributes: dict[str, str | None]) -> bool:
     role = attributes.get("role")
     if role is not None and role in ("navigation", "menu", "menubar"):
         return True
-    return _names_menu(attributes.get("class") or "", attributes.get("id") or "")
+    return _names_menu(_beginning(attributes, "class") or "", _beginning(attributes, "id") or "")
 
 
 @lru_cache(maxsize=8192)
@@ -134,7 +149,7 @@ def _names_menu(names: str, own_id: str) -> bool:
 
 def is_spoken_only(attributes: dict[str, str | None]) -> bool:
     """Whether the text is for screen readers: kept, but never glued to its neighbours."""
-    names = attributes.get("class")
+    names = _beginning(attributes, "class")
     return names is not None and _names_spoken(names)
 
 

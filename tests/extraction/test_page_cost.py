@@ -118,7 +118,7 @@ def test_pages_that_are_made_to_be_slow_are_refused(html: str, word: str) -> Non
 
 
 def test_what_was_cut_within_a_pair_of_surrogates_is_read() -> None:
-    assert parse("<p>x\ud83d</p>" * 10, PageLimits()).body is not None
+    assert parse("<p>x\ud83d</p>" * 10, PageLimits()).tree.body is not None
 
 
 def test_a_page_is_timed_by_its_own_work() -> None:
