@@ -1,4 +1,4 @@
-# make demo | make test | make lint | make slow | make faults | make soak | make tsan | make quality.
+# make demo | make test | make lint | make slow | make faults | make soak | make fuzz | make tsan | make quality.
 # Needs Python >= 3.11 and a C++20 compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of
 # CPU builds.
 PYTHON ?= python3
@@ -13,7 +13,7 @@ SOURCES := $(shell find csrc $(PACKAGES) -type f -not -name '*.pyc')
 CHECKED := $(wildcard $(PACKAGES) tests demo benchmarks)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help install model demo test quality lint typecheck slow faults soak tsan containers clean
+.PHONY: help install model demo test quality lint typecheck slow faults soak fuzz tsan containers clean
 
 help:
 	@echo 'make demo           the whole line on sample pages, from nothing'
@@ -21,6 +21,7 @@ help:
 	@echo 'make slow           the tests that take longer'
 	@echo 'make faults         25 faults in the middle of bursts, alone and in all pairs (an hour)'
 	@echo 'make soak           a million random scheduler steps under sanitizers'
+	@echo 'make fuzz           ten minutes of mutated pages through the text builder under sanitizers'
 	@echo 'make tsan           the threads around the scheduler under ThreadSanitizer'
 	@echo 'make lint           ruff and mypy alone'
 	@echo 'make quality        reading and known values on large sets of pages (QUALITY_DATA=DIR)'
@@ -70,6 +71,17 @@ soak:
 	$(CXX) -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover -Icsrc \
 	  tests/native/soak.cc $(SCHEDULER) -o build/soak
 	build/soak 1000000
+
+# Ten minutes of mutated pages through the text builder; FUZZ_PAGES may name pages of one's own.
+FUZZ_SECONDS ?= 600
+FUZZ_PAGES ?=
+fuzz: $(INSTALLED)
+	rm -rf build/fuzz
+	$(BIN)/python tests/native/serialize_pages.py build/fuzz tests/quality/pages/*.html $(FUZZ_PAGES)
+	$(CXX) -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover -Icsrc \
+	  tests/native/page_fuzz.cc $(addprefix csrc/page_,cost.cc markup.cc repeats.cc sight.cc text.cc \
+	  writer.cc) -o build/page_fuzz
+	build/page_fuzz $(FUZZ_SECONDS) 1 build/fuzz/*.html
 
 tsan:
 	mkdir -p build
