@@ -399,13 +399,13 @@ class GrammarRows:
         out: _I32,
         starts: _I32 = ...,
         drafts: _I32 = ...,
-        settled: bool = False,
+        lines: _I32 = ...,
     ) -> None:
         """The best legal token at each position; `logits` points to float32 [n, stride].
 
         Positions as in `fill_bitmask`. Rows without a grammar take the plain argmax; among equals
-        the lowest id wins; -1 where no id is legal. `settled`: positions whose `out` isn't -1 keep
-        it and have no row of logits. Releases the GIL.
+        the lowest id wins; -1 where no id is legal. With `lines`, those of `find_wanted`, they name
+        each position's row of logits; where that is -1, `out` stays. Releases the GIL.
         """
     def masked_sample(
         self,
@@ -419,14 +419,24 @@ class GrammarRows:
         temperature: NDArray[np.float32],
         top_p: NDArray[np.float32],
         uniforms: NDArray[np.float64],
+        lines: _I32 = ...,
     ) -> None:
         """As `masked_argmax`, but each position's token is drawn from its legal ones.
 
         temperature (above 0), top_p (up to 1) and uniforms (in [0, 1)): one a position. The same
         draws as `engine.sampling.sample`, but for sums that round to the other side.
         """
-    def find_settled(self, slots: _I32, out: _I32, starts: _I32 = ..., drafts: _I32 = ...) -> None:
-        """The token of each position whose mask leaves but one, else -1; see `masked_argmax`."""
+    def find_wanted(
+        self, slots: _I32, starts: _I32 = ..., drafts: _I32 = ..., *, most: int, whole: _U8 = ...
+    ) -> tuple[_I32, _I32, int, int, _I32]:
+        """Which logits the positions need: settled, lines, num_lines, num_sparse, outputs.
+
+        settled: the token of each position whose mask leaves but one, else -1. lines: the row of
+        logits of the others, else -1. Of the last `num_sparse` of the rows, whose masks have at
+        most `most` ids (0 to 256; 0: none are sparse), only the logits of the ids in `outputs`
+        (ascending) will be read. The first positions of slots with `whole` get a whole row, and so
+        does what closing narrows. Releases the GIL.
+        """
     def accept(self, slots: _I32, starts: _I32, drafts: _I32, chosen: _I32, counts: _I32) -> None:
         """Write how many of the ids `chosen` at a slot's positions stand, one count a slot.
 
@@ -582,8 +592,12 @@ class Drafter:
         `num_drafts[i]` of the slot's latest draft were verified. Returns how many of the
         accepted ones were forced and how many copied, per slot.
         """
-    def propose(self, slots: _I32) -> tuple[_I32, _I32]:
-        """(starts, tokens): drafts from the states of `rows`, as `Scheduler.propose` takes them."""
+    def propose(self, slots: _I32, *, fixed_tokens: float) -> tuple[_I32, _I32]:
+        """(starts, tokens): drafts from the states of `rows`, as `Scheduler.propose` takes them.
+
+        A step of n tokens is taken to cost as much as fixed_tokens + n of them; the surest drafts
+        are taken that raise the number of tokens to expect in that time.
+        """
 
 # --- CPU kernels (csrc/cpu/) -----------------------------------------------------------------
 
@@ -758,11 +772,14 @@ class CpuDecoder:
         context_lens: _I32,
         chosen: _I32,
         logits: int,
+        num_sparse: int = 0,
+        outputs: _I32 = ...,
     ) -> None:
         """Compute a step; write float32 logits [len(chosen), vocab_size].
 
-        ValueError, before anything is written, when an index is out of its range. Releases the
-        GIL.
+        Of the last `num_sparse` chosen tokens only the logits of the ids in `outputs` are
+        computed, the same to the last bit; their others mean nothing. ValueError, before anything
+        is written, when an index is out of its range. Releases the GIL.
         """
 
 class PageCost:

@@ -1,6 +1,7 @@
 #include "draft.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -212,19 +213,42 @@ void Drafter::advance(std::span<const int32_t> slots, std::span<const int32_t> c
   }
 }
 
-void Drafter::propose(std::span<const int32_t> slots, std::vector<int32_t>& starts,
-                      std::vector<int32_t>& tokens) {
+void Drafter::propose(std::span<const int32_t> slots, float fixed_tokens,
+                      std::vector<int32_t>& starts, std::vector<int32_t>& tokens) {
   starts.assign(1, 0);
   tokens.clear();
   for (const int32_t index : slots) at(index);
+  if (!(fixed_tokens >= 0)) throw std::invalid_argument("a step costs at least nothing");
   for (const int32_t index : slots) {
     Slot& slot = slots_[index];
     slot.draft.clear();
     // What closing narrows is chosen position by position.
     if (slot.used && rows_.is_attached(index) && !rows_.is_narrowed(index)) make(index, slot);
+  }
+  const float least = worthwhile(slots, fixed_tokens);
+  for (const int32_t index : slots) {
+    Slot& slot = slots_[index];
+    slot.draft.resize(keep(slot, least));
     for (const Drafted& drafted : slot.draft) tokens.push_back(drafted.token);
     starts.push_back(static_cast<int32_t>(tokens.size()));
   }
+}
+
+// The chance from which on a draft is worth its place in the step.
+float Drafter::worthwhile(std::span<const int32_t> slots, float fixed_tokens) const {
+  std::vector<float> chances;
+  for (const int32_t index : slots) {
+    for (const Drafted& drafted : slots_[index].draft) chances.push_back(drafted.chance);
+  }
+  std::ranges::sort(chances, std::greater<>());
+  const auto rows = static_cast<float>(slots.size());
+  float expected = rows, cost = fixed_tokens + rows;
+  for (const float chance : chances) {
+    if (chance * cost < expected) break;
+    expected += chance;
+    cost += 1.0f;
+  }
+  return std::max(kLeastChance, expected / cost);
 }
 
 void Drafter::make(int32_t index, Slot& slot) {
@@ -277,32 +301,34 @@ void Drafter::encode(Slot& slot, const Grammar& grammar, const DraftWalk& walk) 
     for (const int32_t token : segment) fits = fits && add(token);
     if (fits && at < end) fits = false;
   }
-  size_t kept = keep(slot);
-  if (fits && kept == slot.draft.size() && !splits_.ends_token(byte_at(bytes.size() - 1))) {
+  float chance = 1.0f;
+  for (Drafted& drafted : slot.draft) drafted.chance = chance *= drafted.guess.rate;
+  const auto most = static_cast<size_t>(config_.most_tokens);
+  slot.settled = slot.draft.size();
+  if (fits && slot.draft.size() <= most && !splits_.ends_token(byte_at(bytes.size() - 1))) {
     // All that is known is drafted: what follows may be one token with the end of it.
     RowState last = walk.states().back();
     grammar.dfa().step(last, static_cast<uint8_t>(bytes.back()));
     states.push_back(last);
-    kept = count_settled(grammar.dfa(), trie, states, tokens);
+    slot.settled = count_settled(grammar.dfa(), trie, states, tokens);
   }
-  slot.draft.resize(kept);
+  slot.draft.resize(std::min(slot.draft.size(), most));
 }
 
 // How many tokens are worth a place in the step.
-size_t Drafter::keep(Slot& slot) const {
-  const size_t most = std::min(slot.draft.size(), static_cast<size_t>(config_.most_tokens));
-  float chance = 1.0f;
-  for (size_t i = 0; i < most; ++i) {
-    const DraftByte& guess = slot.draft[i].guess;
-    const bool first = chance == 1.0f;
-    chance *= guess.rate;
-    if (chance >= kWorthwhile) continue;
-    uint8_t& waited = slot.waited[index_of(guess.guess)];
+size_t Drafter::keep(Slot& slot, float worthwhile) const {
+  float before = 1.0f;
+  for (size_t i = 0; i < slot.draft.size(); ++i) {
+    const Drafted& drafted = slot.draft[i];
+    const bool first = before == 1.0f;
+    before = drafted.chance;
+    if (drafted.chance >= worthwhile) continue;
+    uint8_t& waited = slot.waited[index_of(drafted.guess.guess)];
     if (!first || ++waited < kTryAgain) return i;
     waited = 0;
     return i + 1;
   }
-  return most;
+  return std::min(slot.draft.size(), slot.settled);
 }
 
 }  // namespace pagemill

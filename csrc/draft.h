@@ -19,9 +19,8 @@ namespace pagemill {
 
 // Drafts for the slots of a batch, as tokens that a verifying pass either confirms or refuses; a
 // draft never changes an answer. Drafts are made as bytes (DraftWalk), split as the tokenizer, or
-// of late the model, does, and legal from the row's state on. How far a draft reaches follows from
-// how often guesses of each kind held lately: a token is drafted while the chance that it is
-// reached and right is above kWorthwhile.
+// of late the model, does, and legal from the row's state on. How far drafts reach follows from how
+// often guesses of each kind held lately, and from how full the batch is: see propose().
 //
 // Reads the states of `rows`, which must outlive it. Step thread only.
 class Drafter {
@@ -42,7 +41,11 @@ class Drafter {
 
   // Appends the drafts of each slot to `tokens`; starts gets one element more than there are
   // slots. Slots without a grammar have none.
-  void propose(std::span<const int32_t> slots, std::vector<int32_t>& starts,
+  //
+  // A step of n tokens takes as long as fixed_tokens + n of them, and brings as many as it may
+  // expect, which are one a slot and the chances of its drafts. Of all slots' drafts the surest are
+  // taken while that makes the expected number in that time larger; none below kLeastChance.
+  void propose(std::span<const int32_t> slots, float fixed_tokens, std::vector<int32_t>& starts,
                std::vector<int32_t>& tokens);
 
   // Drafted tokens by Guess that were looked at, and those of them that held.
@@ -56,6 +59,7 @@ class Drafter {
   struct Drafted {
     int32_t token;
     DraftByte guess;  // the riskiest of its bytes
+    float chance = 1.0f;  // that it is reached and right
   };
   struct Slot {
     bool used = false;
@@ -69,8 +73,9 @@ class Drafter {
     TokenSplits::Byte last{0, false};
     bool last_free = false;                     // the latest token was one of several
     std::vector<Drafted> draft;
+    size_t settled = 0;  // tokens of it to keep if it isn't cut
   };
-  static constexpr float kWorthwhile = 0.3f;
+  static constexpr float kLeastChance = 0.1f;
 
   Slot& at(int32_t slot);
   void take(int32_t index, Slot& slot, std::span<const int32_t> tokens);
@@ -80,7 +85,8 @@ class Drafter {
   RecordHistory& history_of(const Grammar& grammar);
   void make(int32_t index, Slot& slot);
   void encode(Slot& slot, const Grammar& grammar, const DraftWalk& walk) const;
-  size_t keep(Slot& slot) const;
+  float worthwhile(std::span<const int32_t> slots, float fixed_tokens) const;
+  size_t keep(Slot& slot, float worthwhile) const;
   void learn(Slot& slot, const DraftByte& guess, bool held);
 
   const GrammarRows& rows_;

@@ -73,31 +73,60 @@ int32_t argmax_all(const float* logits, int32_t count) {
 
 }  // namespace
 
-void GrammarRows::find_settled(std::span<const int32_t> slots, const Drafts& drafts,
-                               std::span<int32_t> out) {
-  if (out.size() != check(slots, drafts)) throw std::invalid_argument("one result a position");
+GrammarRows::Wanted GrammarRows::find_wanted(std::span<const int32_t> slots, const Drafts& drafts,
+                                             int32_t most, std::span<const uint8_t> whole) {
+  const size_t positions = check(slots, drafts);
+  if (most < 0 || most > MaskPool::kSparseLimit) {
+    throw std::invalid_argument("a sparse mask of up to " + std::to_string(most) + " ids");
+  }
+  if (!whole.empty() && whole.size() != slots.size()) {
+    throw std::invalid_argument("one flag a slot");
+  }
+  Wanted wanted;
+  wanted.settled.assign(positions, -1);
+  wanted.lines.assign(positions, -1);
+  std::vector<size_t> sparse;  // positions
+  std::vector<uint8_t> is_wanted(static_cast<size_t>(vocab_size_), 0);
+  size_t row_at = 0;
   at_positions(slots, drafts, [&](size_t i, const Slot& slot, const RowState& state, bool first) {
-    out[i] = -1;
-    if (slot.grammar == nullptr || (first && slot.closing.narrows(state))) return;
+    const bool all = first && !whole.empty() && whole[row_at] != 0;
+    row_at += first ? 1 : 0;
+    const auto needs_all = [&] { wanted.lines[i] = wanted.num_lines++; };
+    if (slot.grammar == nullptr || all || (first && slot.closing.narrows(state))) {
+      return needs_all();
+    }
     slot.grammar->with_mask(state, Grammar::Split::kOwn,
                             [&](std::span<const int32_t>, int32_t popcount,
                                 std::span<const int32_t> ids) {
-                              if (popcount == 1) out[i] = ids[0];
+                              if (popcount == 1) {
+                                wanted.settled[i] = ids[0];
+                              } else if (popcount > most) {
+                                needs_all();
+                              } else {
+                                sparse.push_back(i);
+                                for (const int32_t id : ids) is_wanted[static_cast<size_t>(id)] = 1;
+                              }
                             });
   });
+  for (const size_t i : sparse) wanted.lines[i] = wanted.num_lines++;
+  wanted.num_sparse = static_cast<int32_t>(sparse.size());
+  for (int32_t id = 0; !sparse.empty() && id < vocab_size_; ++id) {
+    if (is_wanted[static_cast<size_t>(id)] != 0) wanted.outputs.push_back(id);
+  }
+  return wanted;
 }
 
 void GrammarRows::masked_argmax(const float* logits, int64_t stride,
                                 std::span<const int32_t> slots, const Drafts& drafts,
-                                std::span<int32_t> out, bool settled) {
-  check_logits(logits, stride);
+                                std::span<int32_t> out, std::span<const int32_t> lines) {
   if (out.size() != check(slots, drafts)) throw std::invalid_argument("one result a position");
+  check_logits(logits, stride, out.size(), lines);
   size_t row_at = 0;  // of the latest first position
-  int64_t logits_at = 0;
   at_positions(slots, drafts, [&](size_t i, const Slot& slot, const RowState& state, bool first) {
     const size_t of_row = first ? row_at++ : row_at - 1;
-    if (settled && out[i] >= 0) return;
-    const float* row_logits = logits + logits_at++ * stride;
+    const int64_t line = lines.empty() ? static_cast<int64_t>(i) : lines[i];
+    if (line < 0) return;
+    const float* row_logits = logits + line * stride;
     if (slot.grammar == nullptr) {
       out[i] = argmax_all(row_logits, vocab_size_);
       return;
@@ -120,8 +149,12 @@ void GrammarRows::masked_argmax(const float* logits, int64_t stride,
   });
 }
 
-void GrammarRows::check_logits(const float* logits, int64_t stride) const {
+void GrammarRows::check_logits(const float* logits, int64_t stride, size_t positions,
+                               std::span<const int32_t> lines) const {
   if (logits == nullptr) throw std::invalid_argument("no logits");
+  if (!lines.empty() && lines.size() != positions) {
+    throw std::invalid_argument("one line a position");
+  }
   if (stride >= vocab_size_) return;
   throw std::invalid_argument("logits of " + std::to_string(stride) + " ids, not " +
                               std::to_string(vocab_size_));
@@ -129,11 +162,12 @@ void GrammarRows::check_logits(const float* logits, int64_t stride) const {
 
 void GrammarRows::masked_sample(const float* logits, int64_t stride,
                                 std::span<const int32_t> slots, const Drafts& drafts,
-                                std::span<const Draw> draws, std::span<int32_t> out) {
-  check_logits(logits, stride);
+                                std::span<const Draw> draws, std::span<int32_t> out,
+                                std::span<const int32_t> lines) {
   if (out.size() != check(slots, drafts) || draws.size() != out.size()) {
     throw std::invalid_argument("one draw and one result a position");
   }
+  check_logits(logits, stride, out.size(), lines);
   for (const Draw& by : draws) {
     if (!(by.temperature > 0 && by.top_p > 0 && by.top_p <= 1 && by.uniform >= 0 &&
           by.uniform < 1)) {
@@ -145,7 +179,9 @@ void GrammarRows::masked_sample(const float* logits, int64_t stride,
   size_t row_at = 0;  // of the latest first position
   at_positions(slots, drafts, [&](size_t i, const Slot& slot, const RowState& state, bool first) {
     const size_t of_row = first ? row_at++ : row_at - 1;
-    const float* row_logits = logits + static_cast<int64_t>(i) * stride;
+    const int64_t line = lines.empty() ? static_cast<int64_t>(i) : lines[i];
+    if (line < 0) return;
+    const float* row_logits = logits + line * stride;
     ids.clear();
     if (slot.grammar == nullptr) {
       ids.resize(static_cast<size_t>(vocab_size_));

@@ -68,19 +68,31 @@ class GrammarRows {
   void fill_bitmask(std::span<const int32_t> slots, const Drafts& drafts, std::span<int32_t> out,
                     bool ordinary = false);
 
-  // out[i] = the id of position i if its mask leaves but one, so that no logits are needed; else
-  // -1. What closing narrows counts as open.
-  void find_settled(std::span<const int32_t> slots, const Drafts& drafts, std::span<int32_t> out);
+  // Which logits the positions need.
+  struct Wanted {
+    std::vector<int32_t> settled;  // by position: the id if its mask leaves but one, else -1
+    std::vector<int32_t> lines;    // by position: its row of logits; -1 where settled
+    int32_t num_lines = 0;
+    int32_t num_sparse = 0;        // the last lines: of those only the logits of `outputs` are read
+    std::vector<int32_t> outputs;  // ascending
+  };
+  // A mask of at most `most` ids (up to MaskPool::kSparseLimit; 0: none) makes a sparse line. What
+  // closing narrows counts as open, and so does the first position of slots[i] where whole[i] isn't
+  // 0 (an empty `whole`: nowhere).
+  Wanted find_wanted(std::span<const int32_t> slots, const Drafts& drafts, int32_t most,
+                     std::span<const uint8_t> whole);
 
   // out[i] = the legal id with the largest logit of position i, the lowest such id among equals;
-  // -1 when no id is legal. logits: [positions, stride], at least vocab_size wide. `settled`:
-  // positions whose out[i] isn't -1 keep it, and have no row of logits.
+  // -1 when no id is legal. logits: [positions, stride], at least vocab_size wide. With `lines`
+  // they are those of find_wanted(), and positions whose line is -1 keep out[i].
   void masked_argmax(const float* logits, int64_t stride, std::span<const int32_t> slots,
-                     const Drafts& drafts, std::span<int32_t> out, bool settled = false);
+                     const Drafts& drafts, std::span<int32_t> out,
+                     std::span<const int32_t> lines = {});
 
   // As masked_argmax, but each position's id is drawn from its legal ones as `draws` says.
   void masked_sample(const float* logits, int64_t stride, std::span<const int32_t> slots,
-                     const Drafts& drafts, std::span<const Draw> draws, std::span<int32_t> out);
+                     const Drafts& drafts, std::span<const Draw> draws, std::span<int32_t> out,
+                     std::span<const int32_t> lines = {});
 
   // counts[i] = how many of the ids chosen at the positions of slots[i] stand: each up to the
   // first that isn't the draft, that leaves only the end, or after which closing narrows the
@@ -110,7 +122,8 @@ class GrammarRows {
   template <typename Use>
   void at_positions(std::span<const int32_t> slots, const Drafts& drafts, Use use) const;
   const Slot& constrained(int32_t slot) const;
-  void check_logits(const float* logits, int64_t stride) const;
+  void check_logits(const float* logits, int64_t stride, size_t positions,
+                    std::span<const int32_t> lines) const;
 
   int32_t vocab_size_;
   int32_t num_words_;

@@ -113,7 +113,9 @@ def _native(
         on_cpu=True,
     )
     cache = decoder.allocate_cache(sizes.num_blocks, config.block_size, kind)
-    executor = CpuExecutor(_batch(config, sizes, vocabulary), decoder, cache)
+    executor = CpuExecutor(
+        _batch(config, sizes, vocabulary), decoder, cache, sparse_logits=config.sparse_logits
+    )
     return assemble(config, files.name, sizes, vocabulary, executor)
 
 

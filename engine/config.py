@@ -72,6 +72,7 @@ class EngineConfig:
     async_scheduling: bool = False  # plan a step while the one before it runs
     speculation: str = "auto"  # auto (both) | forced (grammar) | page (copied spans) | off
     num_speculative_tokens: int = 16  # most drafts of a request in one step
+    sparse_logits: bool = True  # where few tokens are legal, only their logits (CPU executor)
     canonical_runs: bool = True  # text that a grammar forces is said in the tokenizer's own split
     max_waiting_requests: int = 4096
     max_waiting_tokens: int = 4_000_000
@@ -181,6 +182,7 @@ _HELP = {
     "async_scheduling": "plan a step while the one before it runs (needs --speculation off)",
     "speculation": "auto, forced (by the grammar), page (copied spans) or off",
     "num_speculative_tokens": "most drafted tokens of a request in one step",
+    "sparse_logits": "where few tokens are legal, compute only their logits (CPU)",
     "canonical_runs": "say text that a grammar forces as the tokenizer splits it",
     "max_waiting_requests": "requests beyond this are refused",
     "max_waiting_tokens": "prompt tokens beyond this are refused",

@@ -7,6 +7,7 @@ namespace pagemill {
 
 void bind_scheduler(pybind11::module_& module);
 void bind_grammar(pybind11::module_& module);
+void bind_grammar_rows(pybind11::module_& module);
 void bind_draft(pybind11::module_& module);
 void bind_cpu(pybind11::module_& module);
 void bind_expression(pybind11::module_& module);

@@ -27,10 +27,11 @@ void forward(CpuDecoder& decoder, KvCache& cache, const Int32Array& token_ids,
              const Int32Array& positions, const Int32Array& slot_mapping,
              const Int32Array& block_tables, const Int32Array& slots,
              const Int32Array& query_start, const Int32Array& context_lens,
-             const Int32Array& chosen, uintptr_t logits) {
+             const Int32Array& chosen, uintptr_t logits, int32_t num_sparse,
+             const Int32Array& outputs) {
   const BatchLayout layout = layout_of(block_tables, slots, query_start, context_lens);
   for (const Int32Array* array :
-       {&token_ids, &positions, &slot_mapping, &chosen}) {
+       {&token_ids, &positions, &slot_mapping, &chosen, &outputs}) {
     require(array->ndim() == 1, "a step's arrays must have one dimension");
   }
   const int64_t num_tokens = layout.num_tokens();
@@ -44,7 +45,9 @@ void forward(CpuDecoder& decoder, KvCache& cache, const Int32Array& token_ids,
       slot_mapping.data(),
       layout,
       chosen.data(),
-      static_cast<int32_t>(chosen.shape(0))};
+      static_cast<int32_t>(chosen.shape(0)),
+      num_sparse,
+      {outputs.data(), static_cast<size_t>(outputs.shape(0))}};
   py::gil_scoped_release unlocked;
   decoder.forward(cache, step, reinterpret_cast<float*>(logits));
 }
@@ -173,7 +176,8 @@ void bind_decoder(py::module_& module) {
            py::arg("positions").noconvert(), py::arg("slot_mapping").noconvert(),
            py::arg("block_tables").noconvert(), py::arg("slots").noconvert(),
            py::arg("query_start").noconvert(), py::arg("context_lens").noconvert(),
-           py::arg("chosen").noconvert(), py::arg("logits"));
+           py::arg("chosen").noconvert(), py::arg("logits"), py::arg("num_sparse") = 0,
+           py::arg("outputs").noconvert() = Int32Array(0));
 }
 
 }  // namespace pagemill

@@ -1,5 +1,4 @@
 // Drafts as Python sees them; csrc/_core.pyi documents the names.
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -7,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "bind.h"
 #include "bpe.h"
 #include "draft.h"
@@ -17,23 +17,6 @@ namespace py = pybind11;
 
 namespace pagemill {
 namespace {
-
-template <typename T>
-using Array = py::array_t<T, py::array::c_style>;
-
-template <typename T>
-std::span<const T> read(const Array<T>& array) {
-  return {array.data(), static_cast<size_t>(array.size())};
-}
-
-template <typename T>
-std::vector<T> copy(const Array<T>& array) {
-  return {array.data(), array.data() + array.size()};
-}
-
-Array<int32_t> array_of(const std::vector<int32_t>& values) {
-  return Array<int32_t>(static_cast<py::ssize_t>(values.size()), values.data());
-}
 
 // Turns ascending byte offsets into the numbers of characters that begin before them.
 void bytes_to_characters(std::string_view text, std::vector<int32_t>& offsets) {
@@ -101,13 +84,13 @@ void bind_drafter(py::module_& m) {
                              })
       .def(
           "propose",
-          [](Drafter& self, const Array<int32_t>& slots) {
+          [](Drafter& self, const Array<int32_t>& slots, float fixed_tokens) {
             std::vector<int32_t> starts;
             std::vector<int32_t> tokens;
-            self.propose(read(slots), starts, tokens);
+            self.propose(read(slots), fixed_tokens, starts, tokens);
             return py::make_tuple(array_of(starts), array_of(tokens));
           },
-          py::arg("slots").noconvert());
+          py::arg("slots").noconvert(), py::kw_only(), py::arg("fixed_tokens"));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Constrained decoding as Python sees it; csrc/_core.pyi documents the names.
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -9,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "bind.h"
 #include "byte_dfa.h"
 #include "grammar.h"
-#include "grammar_rows.h"
 #include "row_state.h"
 #include "token_trie.h"
 
@@ -20,19 +19,6 @@ namespace py = pybind11;
 
 namespace pagemill {
 namespace {
-
-template <typename T>
-using Array = py::array_t<T, py::array::c_style>;
-
-template <typename T>
-std::span<const T> read(const Array<T>& array) {
-  return {array.data(), static_cast<size_t>(array.size())};
-}
-
-template <typename T>
-std::span<T> write(Array<T>& array) {
-  return {array.mutable_data(), static_cast<size_t>(array.size())};
-}
 
 uint8_t as_byte(int value) {
   if (value < 0 || value > 255) throw py::value_error("a byte is 0 to 255");
@@ -201,115 +187,6 @@ void bind_page_spans(py::module_& m) {
       .def_property_readonly("farthest", &PageSpans::farthest);
 }
 
-void bind_grammar_rows(py::module_& m) {
-  const Array<int32_t> none(0);
-  py::class_<GrammarRows>(m, "GrammarRows")
-      .def(py::init<int32_t, int32_t>(), py::arg("num_slots"), py::arg("vocab_size"))
-      .def_property_readonly("num_words", &GrammarRows::num_words)
-      .def("attach", [](GrammarRows& self, int32_t slot, std::shared_ptr<Grammar> grammar,
-                        std::shared_ptr<PageSpans> page) {
-             self.attach(slot, std::move(grammar), std::move(page));
-           },
-           py::arg("slot"), py::arg("grammar"), py::arg("page") = nullptr)
-      .def("detach", &GrammarRows::detach)
-      .def("is_attached", &GrammarRows::is_attached)
-      .def("state", [](const GrammarRows& self, int32_t slot) {
-        RowState state = self.state(slot);
-        // The slot's page may be let go of before what Python keeps.
-        if (!state.span.is_open()) state.page = nullptr;
-        return state;
-      })
-      .def("set_state", &GrammarRows::set_state)
-      .def("set_closing", &GrammarRows::set_closing, py::arg("slot"), py::kw_only(),
-           py::arg("tokens_left"), py::arg("loops"))
-      .def("is_narrowed", &GrammarRows::is_narrowed)
-      .def("note_best", &GrammarRows::note_best)
-      .def(
-          "take_marks",
-          [](GrammarRows& self, const Array<int32_t>& slots, Array<uint8_t>& out) {
-            self.take_marks(read(slots), write(out));
-          },
-          py::arg("slots").noconvert(), py::arg("out").noconvert())
-      .def(
-          "fill_bitmask",
-          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t>& out,
-             const Array<int32_t>& starts, const Array<int32_t>& drafts, bool ordinary) {
-            const auto from = read(slots);
-            const auto to = write(out);
-            const GrammarRows::Drafts ahead{read(starts), read(drafts)};
-            const py::gil_scoped_release unlocked;
-            self.fill_bitmask(from, ahead, to, ordinary);
-          },
-          py::arg("slots").noconvert(), py::arg("out").noconvert(),
-          py::arg("starts").noconvert() = none, py::arg("drafts").noconvert() = none,
-          py::arg("ordinary") = false)
-      .def(
-          "masked_argmax",
-          [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,
-             Array<int32_t> out, const Array<int32_t>& starts, const Array<int32_t>& drafts,
-             bool settled) {
-            const auto from = read(slots);
-            const auto to = write(out);
-            const GrammarRows::Drafts ahead{read(starts), read(drafts)};
-            const py::gil_scoped_release unlocked;
-            self.masked_argmax(reinterpret_cast<const float*>(logits), stride, from, ahead, to,
-                               settled);
-          },
-          py::arg("logits"), py::arg("stride"), py::arg("slots").noconvert(),
-          py::arg("out").noconvert(), py::arg("starts").noconvert() = none,
-          py::arg("drafts").noconvert() = none, py::arg("settled") = false)
-      .def(
-          "masked_sample",
-          [](GrammarRows& self, uintptr_t logits, int64_t stride, const Array<int32_t>& slots,
-             Array<int32_t> out, const Array<int32_t>& starts, const Array<int32_t>& drafts,
-             const Array<float>& temperature, const Array<float>& top_p,
-             const Array<double>& uniforms) {
-            const auto n = out.size();
-            if (temperature.size() != n || top_p.size() != n || uniforms.size() != n) {
-              throw py::value_error("one temperature, top_p and uniform a position");
-            }
-            std::vector<Draw> draws;
-            for (py::ssize_t i = 0; i < n; ++i) {
-              draws.push_back({temperature.data()[i], top_p.data()[i], uniforms.data()[i]});
-            }
-            const auto from = read(slots);
-            const auto to = write(out);
-            const GrammarRows::Drafts ahead{read(starts), read(drafts)};
-            const py::gil_scoped_release unlocked;
-            self.masked_sample(reinterpret_cast<const float*>(logits), stride, from, ahead, draws,
-                               to);
-          },
-          py::arg("logits"), py::arg("stride"), py::arg("slots").noconvert(),
-          py::arg("out").noconvert(), py::arg("starts").noconvert(),
-          py::arg("drafts").noconvert(), py::kw_only(), py::arg("temperature").noconvert(),
-          py::arg("top_p").noconvert(), py::arg("uniforms").noconvert())
-      .def(
-          "find_settled",
-          [](GrammarRows& self, const Array<int32_t>& slots, Array<int32_t> out,
-             const Array<int32_t>& starts, const Array<int32_t>& drafts) {
-            self.find_settled(read(slots), {read(starts), read(drafts)}, write(out));
-          },
-          py::arg("slots").noconvert(), py::arg("out").noconvert(),
-          py::arg("starts").noconvert() = none, py::arg("drafts").noconvert() = none)
-      .def(
-          "accept",
-          [](const GrammarRows& self, const Array<int32_t>& slots, const Array<int32_t>& starts,
-             const Array<int32_t>& drafts, const Array<int32_t>& chosen, Array<int32_t>& counts) {
-            self.accept(read(slots), {read(starts), read(drafts)}, read(chosen), write(counts));
-          },
-          py::arg("slots").noconvert(), py::arg("starts").noconvert(),
-          py::arg("drafts").noconvert(), py::arg("chosen").noconvert(),
-          py::arg("counts").noconvert())
-      .def(
-          "advance",
-          [](GrammarRows& self, const Array<int32_t>& slots, const Array<int32_t>& tokens,
-             Array<uint8_t>& ends) { self.advance(read(slots), read(tokens), write(ends)); },
-          py::arg("slots").noconvert(), py::arg("tokens").noconvert(), py::arg("ends").noconvert())
-      .def("count_legal", [](const GrammarRows& self, int32_t slot, const Array<int32_t>& tokens) {
-        return self.count_legal(slot, read(tokens));
-      });
-}
-
 }  // namespace
 
 void bind_grammar(py::module_& module) {
@@ -318,7 +195,6 @@ void bind_grammar(py::module_& module) {
   bind_byte_dfa(module);
   bind_token_trie(module);
   bind_one_grammar(module);
-  bind_grammar_rows(module);
 }
 
 }  // namespace pagemill

@@ -7,9 +7,13 @@
 #include "cpu/elementwise_kernels.h"
 #include "cpu/paged_attention.h"
 #include "cpu/row_tasks.h"
+#include "cpu/tile_product.h"
 
 namespace pagemill {
 namespace {
+
+// Reading a panel of the head and making it ready takes as long as multiplying so many rows by it.
+constexpr int64_t kPanelRows = 64;
 
 void grow(std::vector<float>& buffer, int64_t size) {
   if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
@@ -42,6 +46,11 @@ void CpuDecoder::check(const KvCache& cache, const DecoderStep& step) {
   for (int32_t i = 0; i < step.num_chosen; ++i) {
     require(step.chosen[i] >= 0 && step.chosen[i] < num_tokens, "chosen token outside the batch");
   }
+  require(step.num_sparse >= 0 && step.num_sparse <= step.num_chosen,
+          "more sparse tokens than chosen ones");
+  for (const int32_t id : step.outputs) {
+    require(id >= 0 && id < shape_.vocab_size, "wanted logit outside the vocabulary");
+  }
 }
 
 void CpuDecoder::forward(KvCache& cache, const DecoderStep& step, float* logits) {
@@ -59,7 +68,8 @@ void CpuDecoder::forward(KvCache& cache, const DecoderStep& step, float* logits)
   embed(step);
   for (int32_t index = 0; index < shape_.num_layers; ++index) {
     const Layer& layer = layers_[index];
-    norm_rows(layer.attention_norm, nullptr, num_tokens, *layer.qkv.weight);
+    layer.qkv.weight->prepare(rows_, num_tokens);
+    norm_rows(layer.attention_norm, nullptr, rows_);
     layer.qkv.weight->multiply(rows_, layer.qkv.bias_or_null(), false, fused_.data());
     take_heads(cache, step, index);
     attend(cache, step, index);
@@ -70,9 +80,40 @@ void CpuDecoder::forward(KvCache& cache, const DecoderStep& step, float* logits)
     layer.output.weight->multiply(rows_, layer.output.bias_or_null(), true, hidden_.data());
     feed_forward(layer, num_tokens);
   }
-  if (step.num_chosen == 0) return;
-  norm_rows(norm_, step.chosen, step.num_chosen, *head_);
-  head_->multiply(rows_, nullptr, false, logits);
+  if (step.num_chosen > 0) head(step, logits);
+}
+
+void CpuDecoder::head(const DecoderStep& step, float* logits) {
+  const int32_t num_sparse = find_panels(step) ? step.num_sparse : 0;
+  const int32_t num_whole = step.num_chosen - num_sparse;
+  if (num_whole > 0) {
+    head_->prepare_part(rows_, num_whole, step.num_chosen);
+    norm_rows(norm_, step.chosen, rows_);
+    head_->multiply(rows_, nullptr, false, logits);
+  }
+  if (num_sparse == 0) return;
+  head_->prepare_part(sparse_, num_sparse, step.num_chosen);
+  norm_rows(norm_, step.chosen + num_whole, sparse_);
+  head_->multiply_panels(sparse_, panels_, logits + int64_t{num_whole} * shape_.vocab_size);
+}
+
+// Which panels the sparse tokens want; false where all of them with the others' cost no more.
+bool CpuDecoder::find_panels(const DecoderStep& step) {
+  if (step.num_sparse == 0) return false;
+  const int32_t num_panels = (shape_.vocab_size + kPanelColumns - 1) / kPanelColumns;
+  wanted_.assign(num_panels, 0);
+  for (const int32_t id : step.outputs) wanted_[id / kPanelColumns] = 1;
+  panels_.clear();
+  for (int32_t panel = 0; panel < num_panels; ++panel) {
+    if (wanted_[panel] != 0) panels_.push_back(panel);
+  }
+  const auto count = static_cast<int64_t>(panels_.size());
+  const int32_t num_whole = step.num_chosen - step.num_sparse;
+  if (num_whole == 0) return 2 * count <= num_panels;  // one by one they take longer
+  // The others' panels have to be read anyway, and rows are multiplied by sixteen.
+  const auto padded = [](int64_t rows) { return (rows + kRowTileHeight - 1) / kRowTileHeight * kRowTileHeight; };
+  const int64_t saved = padded(step.num_chosen) - padded(num_whole);
+  return count * (kPanelRows + padded(step.num_sparse)) < num_panels * saved;
 }
 
 void CpuDecoder::embed(const DecoderStep& step) {
@@ -88,19 +129,18 @@ void CpuDecoder::embed(const DecoderStep& step) {
   });
 }
 
-// rows_[i] = norm of the i-th chosen token, or of token i where `chosen` is null.
+// rows[i] = norm of the i-th chosen token, or of token i where `chosen` is null.
 void CpuDecoder::norm_rows(const std::vector<float>& weight, const int32_t* chosen,
-                           int32_t num_rows, const PackedMatrix& next) {
-  next.prepare(rows_, num_rows);
+                           InputRows& rows) {
   const int32_t size = shape_.hidden_size;
-  for_rows(num_rows, size, [&](int32_t row) {
+  for_rows(rows.num_rows(), size, [&](int32_t row) {
     thread_local std::vector<float> buffer;
     grow(buffer, size);
     const float* source = hidden_.data() + int64_t{chosen == nullptr ? row : chosen[row]} * size;
-    float* place = rows_.place(row);
+    float* place = rows.place(row);
     float* target = place != nullptr ? place : buffer.data();
     elementwise_kernels().rms_norm(source, weight.data(), shape_.rms_norm_eps, size, target);
-    rows_.set(row, target);
+    rows.set(row, target);
   });
 }
 
@@ -146,8 +186,9 @@ void CpuDecoder::attend(const KvCache& cache, const DecoderStep& step, int32_t l
 }
 
 void CpuDecoder::feed_forward(const Layer& layer, int32_t num_tokens) {
-  norm_rows(layer.feed_forward_norm, nullptr, num_tokens, *layer.gate_up.weight);
   const Linear &gate_up = layer.gate_up, &down = layer.down;
+  gate_up.weight->prepare(rows_, num_tokens);
+  norm_rows(layer.feed_forward_norm, nullptr, rows_);
   down.weight->prepare(gated_, num_tokens);
   if (gate_up.weight->multiply_gated(rows_, gate_up.bias_or_null(), gated_)) {
     return down.weight->multiply(gated_, down.bias_or_null(), true, hidden_.data());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct DecoderShape {
 };
 
 // The tokens of a step; `layout` says which belong where. `chosen` are the tokens, by their place in
-// the flat batch, whose logits are wanted.
+// the flat batch, whose logits are wanted; of the last num_sparse of them only the logits of the ids
+// in `outputs`.
 struct DecoderStep {
   const int32_t* token_ids;
   const int32_t* positions;
@@ -30,6 +32,8 @@ struct DecoderStep {
   BatchLayout layout;
   const int32_t* chosen;
   int32_t num_chosen;
+  int32_t num_sparse = 0;
+  std::span<const int32_t> outputs = {};
 };
 
 // Weights and the memory of a step, which is kept from step to step. One thread at a time.
@@ -51,7 +55,8 @@ class CpuDecoder {
   // Parameters that every model has and that haven't been set.
   std::vector<std::string> missing() const;
 
-  // Writes logits [num_chosen][vocab_size]. Throws std::invalid_argument, before anything is
+  // Writes logits [num_chosen][vocab_size]; those of sparse tokens that aren't asked for mean
+  // nothing. Throws std::invalid_argument, before anything is
   // written, when a token, position, place or block is out of its range.
   void forward(KvCache& cache, const DecoderStep& step, float* logits);
 
@@ -75,11 +80,12 @@ class CpuDecoder {
   void check(const KvCache& cache, const DecoderStep& step);
   void set_layer(const std::string& name, const float* values, int32_t rows, int32_t columns);
   void embed(const DecoderStep& step);
-  void norm_rows(const std::vector<float>& weight, const int32_t* chosen, int32_t num_rows,
-                 const PackedMatrix& next);
+  void norm_rows(const std::vector<float>& weight, const int32_t* chosen, InputRows& rows);
   void take_heads(KvCache& cache, const DecoderStep& step, int32_t layer);
   void attend(const KvCache& cache, const DecoderStep& step, int32_t layer);
   void feed_forward(const Layer& layer, int32_t num_tokens);
+  void head(const DecoderStep& step, float* logits);
+  bool find_panels(const DecoderStep& step);
 
   int32_t query_size() const { return shape_.num_heads * shape_.head_dim; }
   int32_t kv_size() const { return shape_.num_kv_heads * shape_.head_dim; }
@@ -98,7 +104,9 @@ class CpuDecoder {
 
   // The step's memory, [token][...].
   std::vector<float> hidden_, fused_, attended_, gate_up_;
-  InputRows rows_, gated_;
+  InputRows rows_, gated_, sparse_;
+  std::vector<uint8_t> wanted_;  // by panel of the head
+  std::vector<int32_t> panels_;  // those that are
   QuantizedQueries queries_;
   std::optional<AttentionSchedule> schedule_;
 };

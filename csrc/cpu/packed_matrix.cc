@@ -32,7 +32,14 @@ constexpr int32_t kTasksPerThread = 8;
 // than rounding them to bfloat16 for tiles.
 constexpr int32_t kFewRows = 4;
 
+// Panels of a product's part that are worth a task.
+constexpr int32_t kPanelsPerTask = 8;
+
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+TileProductKernel tile_kernel() {
+  return instruction_set() >= InstructionSet::kAmx ? amx_tile_product() : avx512_tile_product();
+}
 
 }  // namespace
 
@@ -140,14 +147,20 @@ RowForm PackedMatrix::row_form(int32_t num_rows) const {
   return tiles ? RowForm::kTiles : RowForm::kInt16;
 }
 
+void PackedMatrix::check(const InputRows& rows, const float* out) const {
+  // Part of a larger product's rows may have either form.
+  const bool known = rows.form() == row_form(1) || rows.form() == row_form(kFewRows + 1);
+  if (!known || rows.depth() != depth_) {
+    throw std::invalid_argument("the rows were prepared for another matrix");
+  }
+  if (out == nullptr) throw std::invalid_argument("null pointer");
+}
+
 void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accumulate,
                             float* out) const {
   const int32_t num_rows = rows.num_rows();
   if (num_rows == 0) return;
-  if (rows.form() != row_form(num_rows) || rows.depth() != depth_) {
-    throw std::invalid_argument("the rows were prepared for another matrix");
-  }
-  if (out == nullptr) throw std::invalid_argument("null pointer");
+  check(rows, out);
   if (rows.form() == RowForm::kTiles) return multiply_tiles(rows, bias, accumulate, out, nullptr);
   const auto pool = shared_pool();
   const Call call{matrix_kernels(), rows, bias, accumulate, out};
@@ -173,6 +186,38 @@ void PackedMatrix::multiply(const InputRows& rows, const float* bias, bool accum
   });
 }
 
+void PackedMatrix::multiply_panels(const InputRows& rows, std::span<const int32_t> panels,
+                                   float* out) const {
+  const int32_t num_rows = rows.num_rows();
+  if (num_rows == 0 || panels.empty()) return;
+  check(rows, out);
+  for (size_t i = 0; i < panels.size(); ++i) {
+    if (panels[i] < (i == 0 ? 0 : panels[i - 1] + 1) || panels[i] >= num_panels_) {
+      throw std::invalid_argument("panels must be ascending, and the matrix's");
+    }
+  }
+  const bool tiles = rows.form() == RowForm::kTiles;
+  const TileProduct product = tile_product(rows, nullptr, false, out, nullptr);
+  const Call call{matrix_kernels(), rows, nullptr, false, out};
+  const auto one = [&](int32_t panel) {
+    if (tiles) {
+      tile_kernel()(product, {0, num_rows, panel, panel + 1});
+    } else if (kind_ == WeightKind::kInt8) {
+      multiply_int8(call, 0, num_rows, panel);
+    } else {
+      multiply_float(call, 0, num_rows, panel);
+    }
+  };
+  const auto count = static_cast<int32_t>(panels.size());
+  const int32_t tasks = ceil_div(count, kPanelsPerTask);
+  const auto task = [&](int32_t index, int32_t) {
+    const int32_t last = std::min(count, (index + 1) * kPanelsPerTask);
+    for (int32_t i = index * kPanelsPerTask; i < last; ++i) one(panels[i]);
+  };
+  if (tasks == 1) return task(0, 0);
+  shared_pool()->run(tasks, task);
+}
+
 bool PackedMatrix::multiply_gated(const InputRows& rows, const float* bias,
                                   InputRows& gated) const {
   const bool serves = rows.form() == RowForm::kTiles && gated.form() == RowForm::kTiles &&
@@ -186,26 +231,29 @@ bool PackedMatrix::multiply_gated(const InputRows& rows, const float* bias,
   return true;
 }
 
+TileProduct PackedMatrix::tile_product(const InputRows& rows, const float* bias, bool accumulate,
+                                       float* out, uint16_t* gated) const {
+  const bool int8 = kind_ == WeightKind::kInt8;
+  return {rows.tiles(),
+          rows.num_rows(),
+          depth_,
+          int8 ? nullptr : bfloat16_.data(),
+          int8 ? int8_.data() : nullptr,
+          factors_.data(),
+          int8 ? scales_.data() : nullptr,
+          outputs_,
+          bias,
+          accumulate,
+          out,
+          gated};
+}
+
 void PackedMatrix::multiply_tiles(const InputRows& rows, const float* bias, bool accumulate,
                                   float* out, uint16_t* gated) const {
   const auto pool = shared_pool();
   const int32_t num_rows = rows.num_rows();
-  const bool int8 = kind_ == WeightKind::kInt8;
-  const TileProduct product{rows.tiles(),
-                            num_rows,
-                            depth_,
-                            int8 ? nullptr : bfloat16_.data(),
-                            int8 ? int8_.data() : nullptr,
-                            factors_.data(),
-                            int8 ? scales_.data() : nullptr,
-                            outputs_,
-                            bias,
-                            accumulate,
-                            out,
-                            gated};
-  const TileProductKernel kernel = instruction_set() >= InstructionSet::kAmx
-                                       ? amx_tile_product()
-                                       : avx512_tile_product();
+  const TileProduct product = tile_product(rows, bias, accumulate, out, gated);
+  const TileProductKernel kernel = tile_kernel();
   const int32_t fitting = std::max(kRowTileHeight, kTileRowBytes / 2 / depth_);
   const int32_t groups = ceil_div(num_rows, fitting);
   const int32_t rows_per_task = ceil_div(ceil_div(num_rows, groups), kRowTileHeight) * kRowTileHeight;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "cpu/aligned.h"
 #include "cpu/input_rows.h"
@@ -46,13 +47,22 @@ class PackedMatrix {
   int64_t num_bytes() const;
 
   // Makes `rows` ready for `num_rows` rows of this matrix's inputs.
-  void prepare(InputRows& rows, int32_t num_rows) const {
-    rows.resize(row_form(num_rows), num_rows, inputs_, depth_);
+  void prepare(InputRows& rows, int32_t num_rows) const { prepare_part(rows, num_rows, num_rows); }
+
+  // The same for some rows out of `of_rows`: a row's product is then the same as among all of them
+  // (but for the order of sums in bfloat16 on AVX-512 without tiles).
+  void prepare_part(InputRows& rows, int32_t num_rows, int32_t of_rows) const {
+    rows.resize(row_form(of_rows), num_rows, inputs_, depth_);
   }
 
   // out[i][j] (+)= sum over k of rows[i][k] * weight[j][k], + bias[j] unless it is null.
   // `accumulate` adds to what `out` holds: a residual. Runs on the shared thread pool.
   void multiply(const InputRows& rows, const float* bias, bool accumulate, float* out) const;
+
+  // As multiply() without bias, for the outputs of some panels alone, the same to the last bit.
+  // `panels`: ascending, panel p holds the outputs from p * kPanelColumns. The other numbers of `out`
+  // stay as they are.
+  void multiply_panels(const InputRows& rows, std::span<const int32_t> panels, float* out) const;
 
   // With gates in the first half of the outputs: gated[i][j] = silu(gate j) * output (half + j), for
   // which `gated` was prepared by a matrix of that many inputs. False, and nothing done, where no
@@ -62,6 +72,9 @@ class PackedMatrix {
  private:
   struct Call;  // one product's operands
   RowForm row_form(int32_t num_rows) const;
+  void check(const InputRows& rows, const float* out) const;
+  TileProduct tile_product(const InputRows& rows, const float* bias, bool accumulate, float* out,
+                           uint16_t* gated) const;
   void multiply_tiles(const InputRows& rows, const float* bias, bool accumulate, float* out,
                       uint16_t* gated) const;
   void pack_panel(const float* weight, int32_t panel);

@@ -10,8 +10,12 @@ from pagemill._core import Drafter, GrammarRows
 
 from ..counter_rng import uniforms
 from .rows import Drafts, SlotStart, StepResult
+from .step_cost import StepCost
 
 _I32 = NDArray[np.int32]
+
+# What a step costs beside its tokens, in tokens, while none was measured.
+_FIXED_TOKENS = 16.0
 
 # Bits of `Batch.take_marks`.
 CUT = 1
@@ -55,6 +59,7 @@ class Batch:
         self._close_records = close_records
         self._close_loops = close_loops
         self.drafter: Drafter | None = None
+        self.step_cost = StepCost()  # of the model; says how long drafts may be
 
     def start(self, start: SlotStart) -> None:
         """Give a slot to a request, new or resumed."""
@@ -159,7 +164,10 @@ class Batch:
 
     def propose(self, slots: _I32) -> Drafts | None:
         """Guess at the next tokens of slots; None when no drafts are made."""
-        return None if self.drafter is None else Drafts(*self.drafter.propose(slots))
+        if self.drafter is None:
+            return None
+        fixed = self.step_cost.fixed_tokens(_FIXED_TOKENS)
+        return Drafts(*self.drafter.propose(slots, fixed_tokens=fixed))
 
     def uniforms(self, slots: _I32, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """The random number in [0, 1) of each slot's token `places` after its next one.

@@ -168,6 +168,27 @@ class Drafts:
         return Drafts(starts, np.ascontiguousarray(self.tokens[kept]))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which logits a step's positions need (`GrammarRows.find_wanted`).
+
+    A position has a settled token or a line, its row of logits; `places` are the lines' tokens by
+    their index in the flat batch. Of the last `num_sparse` lines only `outputs` are wanted.
+    """
+
+    settled: _I32
+    lines: _I32
+    places: _I32
+    num_sparse: int
+    outputs: _I32
+
+    @classmethod
+    def all(cls, places: _I32) -> Wanted:
+        """Every position's whole row."""
+        lines = np.arange(len(places), dtype=np.int32)
+        return cls(np.full_like(places, -1), lines, places, 0, NO_I32)
+
+
 def _ranges(starts: _I32, lengths: _I32) -> _I32:
     """The numbers of several ranges, one after the other."""
     before = np.cumsum(lengths) - lengths

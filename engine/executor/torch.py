@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..model.decoder import Decoder
 from ..sampling import apply_bitmask, sample
 from .base import Executor
 from .batch import Batch
-from .rows import Drafts, StepRows
+from .rows import Drafts, StepRows, Wanted
 from .scores import TokenScores, best_that_goes_on, ranked
 
 _I32 = NDArray[np.int32]
@@ -35,28 +36,29 @@ class ModelExecutor(Executor):
                 f"the tokenizer {batch.vocab_size} tokens"
             )
         self._device = device
+        # Masks of at most so many ids want their logits alone; 0: all are computed.
+        self.most_sparse = 0
         self._on_cpu = device.type == "cpu"
 
     @abstractmethod
-    def logits(self, rows: StepRows, places: _I32) -> Tensor:
-        """Compute the rows, write their K/V, and return logits [len(places), vocab] on the device.
+    def logits(self, rows: StepRows, wanted: Wanted) -> Tensor:
+        """Compute the rows, write their K/V, and return the wanted logits [lines, vocab].
 
-        `places` are tokens by their index in the flat batch.
+        They are on the device. What isn't wanted of a sparse line may be anything.
         """
 
     @torch.inference_mode()
     def forward(self, rows: StepRows) -> _I32:
         slots, drafts = rows.sampling_slots(), rows.drafts()
-        settled = self._settled(slots, drafts)
-        places = np.ascontiguousarray(rows.positions_to_choose()[settled < 0])
-        logits = self.logits(rows, places)
+        wanted = self._wanted(rows, slots, drafts)
+        started = time.perf_counter()
+        logits = self.logits(rows, wanted)
+        chosen = self._choose(logits, slots, drafts, wanted)
+        self.batch.step_cost.add(len(rows.token_ids), time.perf_counter() - started)
         scored = np.flatnonzero(self.batch.num_scores[slots])
-        if not len(scored):
-            return self._choose(logits, slots, drafts, settled)
-        positions = drafts.starts[scored] + scored  # such a slot has no drafts
-        lines = np.cumsum(settled < 0)[positions] - 1
-        chosen = self._choose(logits, slots, drafts, settled)
-        self._score(logits, lines, slots[scored], positions, chosen)
+        if len(scored):
+            positions = drafts.starts[scored] + scored  # such a slot has no drafts
+            self._score(logits, wanted.lines[positions], slots[scored], positions, chosen)
         return chosen
 
     def layout_of(self, rows: StepRows) -> BatchLayout:
@@ -72,14 +74,21 @@ class ModelExecutor(Executor):
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
 
-    def _settled(self, slots: _I32, drafts: Drafts) -> _I32:
-        """The token of each position that needs no logits, else -1."""
-        settled = np.full(len(slots) + len(drafts.tokens), -1, dtype=np.int32)
-        if self._on_cpu and len(slots) and not (self.batch.temperature[slots] > 0).any():
-            self.batch.grammar_rows.find_settled(slots, settled, drafts.starts, drafts.tokens)
-            scored = np.flatnonzero(self.batch.num_scores[slots])
-            settled[drafts.starts[scored] + scored] = -1
-        return settled
+    def _wanted(self, rows: StepRows, slots: _I32, drafts: Drafts) -> Wanted:
+        """Which logits the step needs. Scores are told over the whole vocabulary."""
+        places = rows.positions_to_choose()
+        if not self._on_cpu or not len(slots):
+            return Wanted.all(places)
+        settled, lines, count, num_sparse, outputs = self.batch.grammar_rows.find_wanted(
+            slots,
+            drafts.starts,
+            drafts.tokens,
+            most=self.most_sparse,
+            whole=(self.batch.num_scores[slots] > 0).view(np.uint8),
+        )
+        of_lines = np.empty(count, dtype=np.int32)
+        of_lines[lines[lines >= 0]] = places[lines >= 0]
+        return Wanted(settled, lines, of_lines, num_sparse, outputs)
 
     def _score(
         self,
@@ -108,26 +117,29 @@ class ModelExecutor(Executor):
             taken = float(logprobs[row, chosen[position]])
             self.scores[slot] = TokenScores(taken, best, tuple(values[row][order].tolist()))
 
-    def _choose(self, logits: Tensor, slots: _I32, drafts: Drafts, settled: _I32) -> _I32:
-        """One token a position; logits [positions that aren't settled, vocab]."""
-        tokens = settled
+    def _choose(self, logits: Tensor, slots: _I32, drafts: Drafts, wanted: Wanted) -> _I32:
+        """One token a position; logits [lines, vocab]."""
+        tokens = wanted.settled
         if not len(logits):
             return tokens
         drawn = self.batch.temperature[slots] > 0
         if not drawn.any():
-            self._choose_best(logits, slots, drafts, tokens)
+            self._choose_best(logits, slots, drafts, wanted.lines, tokens)
             return tokens
         owners = drafts.owners()
         for rows, choose in ((~drawn, self._choose_best), (drawn, self._draw)):
             places = np.flatnonzero(rows[owners])
             if len(places):
-                chosen = np.full(len(places), -1, dtype=np.int32)
+                chosen = tokens[places]
+                lines = np.ascontiguousarray(wanted.lines[places])
                 part = np.ascontiguousarray(slots[rows])
-                choose(logits[self._tensor(places)], part, drafts.take(rows), chosen)
+                choose(logits, part, drafts.take(rows), lines, chosen)
                 tokens[places] = chosen
         return tokens
 
-    def _choose_best(self, logits: Tensor, slots: _I32, drafts: Drafts, out: _I32) -> None:
+    def _choose_best(
+        self, logits: Tensor, slots: _I32, drafts: Drafts, lines: _I32, out: _I32
+    ) -> None:
         if self._on_cpu:
             logits = logits.contiguous()
             self.batch.grammar_rows.masked_argmax(
@@ -137,13 +149,13 @@ class ModelExecutor(Executor):
                 out,
                 drafts.starts,
                 drafts.tokens,
-                settled=True,
+                lines,
             )
         else:
-            best = self._masked(logits, slots, drafts).argmax(dim=-1)
+            best = self._masked(logits[self._tensor(lines)], slots, drafts).argmax(dim=-1)
             out[:] = best.to("cpu", torch.int32).numpy()
 
-    def _draw(self, logits: Tensor, slots: _I32, drafts: Drafts, out: _I32) -> None:
+    def _draw(self, logits: Tensor, slots: _I32, drafts: Drafts, lines: _I32, out: _I32) -> None:
         owners = slots[drafts.owners()]
         if self._on_cpu:
             logits = logits.contiguous()
@@ -157,10 +169,11 @@ class ModelExecutor(Executor):
                 temperature=self.batch.temperature[owners],
                 top_p=self.batch.top_p[owners],
                 uniforms=self.batch.uniforms(owners, drafts.places()),
+                lines=lines,
             )
             return
         ids = sample(
-            self._masked(logits, slots, drafts),
+            self._masked(logits[self._tensor(lines)], slots, drafts),
             self._tensor(self.batch.temperature[owners]),
             self._tensor(self.batch.top_p[owners]),
             self._tensor(self.batch.uniforms(owners, drafts.places())),
@@ -194,13 +207,13 @@ class TorchExecutor(ModelExecutor):
         self._cache = cache
         self._attention = PagedAttention(decoder.config, cache)
 
-    def logits(self, rows: StepRows, places: _I32) -> Tensor:
+    def logits(self, rows: StepRows, wanted: Wanted) -> Tensor:
         self._attention.begin(self.layout_of(rows))
         logits: Tensor = self._decoder(
             self._tensor(rows.token_ids),
             self._tensor(rows.positions),
             self._attention,
-            self._tensor(places),
+            self._tensor(wanted.places),
         )
         return logits
 

@@ -19,6 +19,7 @@ WeightKind = Literal["fp32", "bf16", "int8"]
 KvKind = Literal["fp32", "int8"]
 
 _I32 = NDArray[np.int32]
+_NONE: _I32 = np.zeros(0, dtype=np.int32)
 
 
 class NativeDecoder:
@@ -77,11 +78,14 @@ class NativeDecoder:
         positions: _I32,
         layout: BatchLayout,
         logits_indices: _I32,
+        num_sparse: int = 0,
+        outputs: _I32 = _NONE,
     ) -> torch.Tensor:
         """Return float32 logits [len(logits_indices), vocab_size] of the chosen tokens.
 
-        They stand in memory that the next call overwrites. ValueError where an index is out of
-        its range; nothing is computed then.
+        Of the last `num_sparse` only those of the ids in `outputs` mean anything. They stand in
+        memory that the next call overwrites. ValueError where an index is out of its range;
+        nothing is computed then.
         """
         count = len(logits_indices)
         if len(self._logits) < count:
@@ -97,5 +101,7 @@ class NativeDecoder:
             layout.context_lens,
             logits_indices,
             self._logits.data_ptr(),
+            num_sparse,
+            outputs,
         )
         return self._logits[:count]

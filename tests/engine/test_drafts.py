@@ -168,7 +168,7 @@ class Slot:
     def after(self, text: bytes) -> bytes:
         """Say `text`, and return the draft of what follows."""
         self.step(text, 0)
-        starts, drafts = self.drafter.propose(self.slots)
+        starts, drafts = self.drafter.propose(self.slots, fixed_tokens=16.0)
         assert starts.tolist() == [0, len(drafts)]
         assert self.rows.count_legal(0, drafts) == len(drafts)
         return bytes(drafts.tolist())
@@ -245,6 +245,23 @@ def test_drafts_that_fail_become_rare(record_grammar: tuple[str, bytes]) -> None
         slot.step(b'N"', drafted[-1])
     assert drafted[0] > 0
     assert sum(drafted[-20:]) <= 3
+
+
+def test_a_fuller_batch_drafts_what_is_surer(record_grammar: tuple[str, bytes]) -> None:
+    """Unsure tokens are left out where they cost as much as sure ones; forced text stays."""
+    lengths = []
+    for fixed in (200.0, 16.0, 4.0, 0.0):
+        slot = Slot(record_grammar[1], PAGE)
+        slot.step(b'{"title":"Blue', 0)
+        _, drafts = slot.drafter.propose(slot.slots, fixed_tokens=fixed)
+        lengths.append(len(drafts))
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]
+    forced = Slot(record_grammar[1], PAGE)
+    _, drafts = forced.drafter.propose(forced.slots, fixed_tokens=0.0)
+    assert bytes(drafts.tolist()) == b'{"title":"'
+    with pytest.raises(ValueError, match="at least nothing"):
+        forced.drafter.propose(forced.slots, fixed_tokens=-1.0)
 
 
 def test_positions_of_drafts() -> None:

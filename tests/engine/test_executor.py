@@ -131,7 +131,9 @@ def small_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
             runner = TorchExecutor(batch, torch_decoder, cache)
         else:
             native_cache = native_decoder.allocate_cache(num_blocks, config.block_size, "fp32")
-            runner = CpuExecutor(batch, native_decoder, native_cache)
+            runner = CpuExecutor(
+                batch, native_decoder, native_cache, sparse_logits=config.sparse_logits
+            )
         return assemble(config, "small", sizes, vocabulary, runner)
 
     yield make
@@ -170,9 +172,13 @@ def test_small_decoders_answer_alike_with_switches_on_and_off(
     cases: list[dict[str, Any]] = [{"max_num_batched_tokens": 16}]
     if executor == "cpu":
         cases += [{"enable_prefix_caching": False}, {"max_num_seqs": 1}, {"num_blocks": 24}]
+        cases += [{"sparse_logits": False}, {"sparse_logits": False, "speculation": "off"}]
     for switches in cases:
         core = small_core(executor, **({"max_num_seqs": 8} | switches))
         assert Driver(core).run(requests, grammar, "bytes-1") == expected, switches
+        if executor == "cpu":
+            sparse = core.stats().counters["sparse_logit_rows"]
+            assert (sparse > 0) == switches.get("sparse_logits", True)
 
 
 @pytest.mark.model

@@ -141,11 +141,12 @@ def test_a_vocabulary_that_cannot_say_a_run_forces_nothing() -> None:
     assert grammar.mask(dfa.start).any()
 
 
-def test_positions_with_one_token_need_no_logits(case: Case) -> None:
-    """The same choices from the logits of open positions alone, drafts and closing included."""
+@pytest.mark.parametrize("most", [0, 3, 256])
+def test_wanted_logits_are_enough(case: Case, most: int) -> None:
+    """The same choices from the wanted logits alone, drafts, draws and closing included."""
     rng = np.random.default_rng(7)
     vocab = len(case.tokens)
-    settled_ones = 0
+    settled_ones = sparse_ones = 0
     for budget in (300, 12):
         rows = _core.GrammarRows(2, vocab)
         for slot, tokens_left in ((0, budget), (1, -1)):
@@ -160,18 +161,36 @@ def test_positions_with_one_token_need_no_logits(case: Case) -> None:
             logits = rng.normal(size=(positions, vocab)).astype(np.float32)
             full = np.empty(positions, dtype=np.int32)
             rows.masked_argmax(logits.ctypes.data, vocab, slots, full, starts, both)
-            some = np.empty(positions, dtype=np.int32)
-            rows.find_settled(slots, some, starts, both)
+            whole = np.array([0, 1], dtype=np.uint8)
+            some, lines, count, sparse, outputs = rows.find_wanted(
+                slots, starts, both, most=most, whole=whole
+            )
             settled_ones += int((some >= 0).sum())
+            sparse_ones += sparse
             assert (some[some >= 0] == full[some >= 0]).all()
-            needed = np.ascontiguousarray(logits[some < 0])
-            rows.masked_argmax(needed.ctypes.data, vocab, slots, some, starts, both, settled=True)
+            assert ((some < 0) == (lines >= 0)).all()
+            assert sorted(lines[lines >= 0]) == list(range(count))
+            assert 0 <= lines[starts[1] + 1] < count - sparse  # wanted as a whole
+            needed = np.full((count, vocab), np.nan, dtype=np.float32)
+            needed[lines[lines >= 0]] = logits[lines >= 0]
+            unread = np.setdiff1d(np.arange(vocab), outputs)
+            needed[count - sparse :, unread] = np.inf
+            drawn, drawn_whole = some.copy(), np.empty_like(some)
+            rows.masked_argmax(needed.ctypes.data, vocab, slots, some, starts, both, lines)
             assert (some == full).all()
+            ones = np.ones(positions, dtype=np.float32)
+            draw = {"temperature": ones, "top_p": ones, "uniforms": rng.random(positions)}
+            rows.masked_sample(logits.ctypes.data, vocab, slots, drawn_whole, starts, both, **draw)
+            rows.masked_sample(
+                needed.ctypes.data, vocab, slots, drawn, starts, both, **draw, lines=lines
+            )
+            assert (drawn == drawn_whole).all()
             for slot in (0, 1):
                 rows.advance(
                     np.full(len(drafts), slot, np.int32), drafts, np.zeros(len(drafts), np.uint8)
                 )
     assert settled_ones > 10
+    assert (sparse_ones > 10) == (most > 0)
 
 
 def test_every_budget_gives_a_valid_record(case: Case) -> None:
