@@ -13,6 +13,7 @@ from pagemill.engine.tokenizer import Tokenizer
 from . import null_words
 from .bound_schema import BoundSchema
 from .known import Known
+from .links import PageLinks
 from .page import Page
 from .reason import Reason
 from .record import ExtractOptions, PageInput, Problem, Timings, TokenUsage
@@ -32,6 +33,7 @@ class Prepared:
     page_cut: bool
     timings: Timings
     known: Known = field(default_factory=Known)
+    links: PageLinks | None = None
 
 
 @dataclass
@@ -84,7 +86,11 @@ class Answers:
 
 
 def record_of(
-    answer: Answer, tokenizer: Tokenizer, schema: BoundSchema, max_tokens: int
+    answer: Answer,
+    tokenizer: Tokenizer,
+    schema: BoundSchema,
+    max_tokens: int,
+    links: PageLinks | None = None,
 ) -> tuple[Any, Problem | None]:
     """Return the record that a request's tokens spell, or what is wrong with it."""
     last = answer.last
@@ -102,6 +108,8 @@ def record_of(
                 "the schema's strings and arrays smaller bounds",
             )
         return None, Problem(Reason.RECORD_INVALID, "the engine's answer is not JSON")
+    if links is not None:
+        record = links.resolved(schema.schema, record)
     cleaned = null_words.without(record, schema.null_words)
     if cleaned != record and not schema.validator.errors(cleaned):
         return cleaned, None

@@ -11,6 +11,7 @@ from typing import Any
 from pagemill import schemas
 
 from .known import KnownSource, known_sources
+from .links import with_link_ids
 from .null_words import null_words
 from .schema_prompt import SchemaPrompt
 from .verbatim import has_verbatim
@@ -39,6 +40,7 @@ class BoundSchema:
     null_words: frozenset[str] = field(repr=False)
     known_sources: tuple[KnownSource, ...] = field(default=(), repr=False)
     verbatim: bool = False  # some string may only be a span of the page
+    links: bool = False  # some string is an address, and decoded as a link's id
 
 
 _cache: OrderedDict[tuple[str, str], BoundSchema] = OrderedDict()
@@ -66,7 +68,8 @@ def bind(source: Any) -> BoundSchema:
         if found is not None:
             _cache.move_to_end(key)
             return found
-    grammar = schemas.compile(schema)
+    decoded = with_link_ids(schema)
+    grammar = schemas.compile(decoded)
     bound = BoundSchema(
         ref=ref or key[1],
         name=name,
@@ -79,6 +82,7 @@ def bind(source: Any) -> BoundSchema:
         null_words=null_words(schema),
         known_sources=known_sources(schema),
         verbatim=has_verbatim(schema),
+        links=decoded is not schema,
     )
     with _lock:
         _cache[key] = bound

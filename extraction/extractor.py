@@ -19,6 +19,7 @@ from . import grounding, prompt
 from .answers import Answer, Answers, Prepared, engine_problem, record_of, usage_of, was_cut
 from .bound_schema import BoundSchema
 from .known import Known, find, put
+from .links import PageLinks
 from .merge import merge
 from .page import Page, PageLimits, barrier, read
 from .reason import Refused
@@ -87,6 +88,8 @@ class Extractor:
             whole = known.whole_record(schema.schema)
             if whole is not None and not schema.validator.errors(whole):
                 return self._known_result(page, content, schema, options, known, whole, started)
+            links = PageLinks(content) if schema.links else None
+            own_text = self._own_text(page, content, schema, options)
             built = prompt.build(
                 self.tokenizer,
                 schema.prompt,
@@ -96,7 +99,8 @@ class Extractor:
                 metadata=options.metadata,
                 known=known.fields(),
                 max_windows=options.max_windows,
-                text=self._own_text(page, content, schema, options),
+                text=links.marked(own_text) if links else own_text,
+                links=links,
             )
         except Refused as refusal:
             return Result.failed(
@@ -118,6 +122,7 @@ class Extractor:
             page_cut=built[0].page_cut,
             timings=Timings(read_s=read_done - started, prompt_s=_since(read_done)),
             known=known,
+            links=links,
         )
 
     def _own_text(
@@ -205,8 +210,14 @@ class Extractor:
         if problem is None and prepared.options.evidence:
             page = prepared.page
             copied = verbatim_values(prepared.schema.schema, record)
-            evidence = known.evidence() + grounding.locate(
-                record, page.text, page.metadata.entries, known=known.values, verbatim=copied
+            linked = (
+                prepared.links.evidence(prepared.schema.schema, record) if prepared.links else []
+            )
+            linked = [each for each in linked if each.pointer not in known.values]
+            told = {*known.values, *(each.pointer for each in linked)}
+            evidence = [*known.evidence(), *linked]
+            evidence += grounding.locate(
+                record, page.text, page.metadata.entries, known=told, verbatim=copied
             )
             self._learn_site(prepared, evidence)
         return Result(
@@ -275,7 +286,10 @@ class Extractor:
         if problems:
             return None, problems[0]
         schema, max_tokens = prepared.schema, prepared.options.max_tokens
-        read = [record_of(answer, self.tokenizer, schema, max_tokens) for answer in answers]
+        read = [
+            record_of(answer, self.tokenizer, schema, max_tokens, prepared.links)
+            for answer in answers
+        ]
         good = [i for i, (_, problem) in enumerate(read) if problem is None]
         if not good:
             return read[0]

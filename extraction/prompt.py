@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .links import PageLinks
 from .metadata_block import metadata_lines
 from .page import Page
 from .reason import Reason, Refused
@@ -26,7 +27,7 @@ from .windows import Window, split
 
 # Raised when the wording changes, here or in schema_prompt, or the choice of what is shown of a
 # long page: it is part of a page's identity.
-PROMPT_VERSION = 4
+PROMPT_VERSION = 5
 
 _OPEN, _CLOSE = "<page>", "</page>"
 _DELIMITER = re.compile(r"<(/?)(?=page>)", re.IGNORECASE)
@@ -35,6 +36,7 @@ _METADATA_SHARE = 0.5
 _MIN_PAGE_TOKENS = 32
 # A main heading that comes later than this doesn't stand over the page's content.
 _MENU_SHARE = 0.7
+_MAX_MENU_LINE = 60
 
 
 class ChatTokenizer(Encoder, Protocol):
@@ -72,13 +74,15 @@ def build(
     known: Collection[str] = (),
     max_windows: int = 1,
     text: str | None = None,
+    links: PageLinks | None = None,
 ) -> list[Prompt]:
     """Return the prompts of a page, each of at most `budget` tokens: several if it is long.
 
     Metadata of the fields `known` ("outer.inner") is left out: they need no answer. Of text that
     doesn't fit, what stands before the main heading is left out; the rest is seen in up to
     `max_windows` windows; of what is longer still, the end is missing (`page_cut`).
-    `text` are those lines of the visible text that are shown, where it isn't all of them.
+    `text` are those lines of the visible text that are shown, where it isn't all of them, marked
+    with the ids of `links` where these are given.
     Raises Refused (prompt_too_long) when the schema leaves no room for a page.
     """
     system = _encoded(tokenizer, schema.system)
@@ -91,6 +95,7 @@ def build(
             advice="shorten descriptions, lower max_tokens, or use a model with a longer context",
         )
     facts = metadata_lines(page, schema, known) if metadata else [f"title: {page.title}"]
+    facts = links.named(facts) if links else facts
     tokens = TextTokens(tokenizer, _harmless(page.text if text is None else text))
     head, windows, cut = _page_part(tokenizer, tokens, room, facts, max_windows)
     # What the page says of itself stands last, next to the answer: small models look there.
@@ -99,8 +104,8 @@ def build(
     for window in windows:
         content = tokens.ids(window.start, window.end, f"{_OPEN}\n", f"{after}\n{_CLOSE}")
         pieces = _chat(tokenizer, system, content)
-        whole = window.text in page.text
-        verbatim = window.text if whole else _undisturbed(window.text, page.text)
+        shown = links.unmarked(window.text) if links else window.text
+        verbatim = shown if shown in page.text else _undisturbed(shown, page.text)
         ids = np.concatenate(pieces)
         prompts.append(Prompt(ids, len(pieces[0]), cut, window.text + after, verbatim, window))
     return prompts
@@ -131,7 +136,7 @@ def _page_part(
         return head, [Window(tokens.text)], cut
     first = _main_heading(tokens.text)
     windows, left_over = split(tokens, text_room, max_windows, first=first)
-    return head, windows, cut or left_over or first > 0
+    return head, windows, cut or left_over or _holds_text(tokens.text[:first])
 
 
 def _fitting_lines(tokenizer: Encoder, lines: list[str], room: int) -> tuple[str, int, bool]:
@@ -151,6 +156,11 @@ def _main_heading(text: str) -> int:
     """Where the page's first main heading stands: what comes before it are menus, mostly."""
     at = 0 if text.startswith("# ") else text.find("\n# ") + 1
     return at if at <= _MENU_SHARE * len(text) else 0
+
+
+def _holds_text(text: str) -> bool:
+    """Whether a part before the main heading is more than menus."""
+    return any(len(line) > _MAX_MENU_LINE for line in text.split("\n"))
 
 
 def _undisturbed(shown: str, text: str) -> str:

@@ -103,11 +103,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     `source` "text": half-open offsets in characters (code points) of the page's visible text;
     `exact` says that text[start:end] is the value, else both are equal once white space, case
     and typographic variants are levelled. `source` "metadata": `path` names the metadata entry,
-    and the offsets count in that entry's value. `ambiguous`: the value stands elsewhere too.
+    and the offsets count in that entry's value. "link": `path` is the number of a link ("L12") of
+    the visible text, in order, and the offsets count in its address as the page writes it.
+    `ambiguous`: the value stands elsewhere too.
     """
 
     pointer: str
-    source: Literal["text", "metadata"] = "text"
+    source: Literal["text", "metadata", "link"] = "text"
     start: int
     end: int
     exact: bool

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .links import is_link_field
+
 _INSTRUCTIONS = (
     "Extract a record from the web page. Answer with one JSON object that has these fields. "
     "Copy values as the page writes them. Use null for what the page does not say."
@@ -139,6 +141,8 @@ def _kind(field: Mapping[str, Any], root: Mapping[str, Any]) -> str:
             items = field.get("items")
             inner = _kind(items, root) if isinstance(items, Mapping) else "values"
             names.append(f"list of {inner}")
+        elif name == "string" and is_link_field(field):
+            names.append("link, as L12")
         elif name == "string" and field.get("format") in ("date", "date-time", "uri", "email"):
             names.append({"uri": "URL"}.get(field["format"], field["format"]))
         else:

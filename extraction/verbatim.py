@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pagemill.schemas.lowering.keywords import VERBATIM
@@ -19,12 +19,19 @@ def verbatim_values(schema: Mapping[str, Any], record: Any) -> frozenset[str]:
     """The JSON pointers of the strings that some branch of the schema says are verbatim."""
     if not has_verbatim(schema):
         return frozenset()
+    return strings_where(schema, record, lambda layer: layer.get(VERBATIM) is True)
+
+
+def strings_where(
+    schema: Mapping[str, Any], record: Any, is_meant: Callable[[Mapping[str, Any]], bool]
+) -> frozenset[str]:
+    """The JSON pointers of the strings of which some branch of the schema says what is meant."""
     found: set[str] = set()
     waiting: list[tuple[str, Any, list[Any]]] = [("", record, [schema])]
     while waiting:
         pointer, value, said = waiting.pop()
         layers = list(_layers(schema, said))
-        if isinstance(value, str) and any(layer.get(VERBATIM) is True for layer in layers):
+        if isinstance(value, str) and any(map(is_meant, layers)):
             found.add(pointer)
         elif isinstance(value, dict):
             for key, member in value.items():

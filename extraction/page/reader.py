@@ -22,11 +22,15 @@ _DEFAULT_LIMITS = PageLimits()
 
 @dataclass(frozen=True)
 class Link:
-    """A link of the visible text: `id` for prompts ("L12"), the offset where its words end."""
+    """A link of the visible text: its number ("L12"), and the offset where its words end.
+
+    `href` is the address as the page writes it, `url` the absolute one.
+    """
 
     id: str
     offset: int
     url: str
+    href: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +68,7 @@ class Page:
                 url = urljoin(base, href.strip())
             except ValueError:
                 url = href
-            found.append(Link(f"L{number}", offset, url))
+            found.append(Link(f"L{number}", offset, url, href))
         return found
 
     def source_pieces(self, start: int, end: int) -> list[SourcePiece]:
