@@ -184,6 +184,6 @@ std::shared_ptr<const Automaton> Expressions::compiled(Id id) {
   return compiled_[id];
 }
 
-Automaton Expressions::compile(Id node) { return *compiled(node); }
+const Automaton& Expressions::compile(Id node) { return *compiled(node); }
 
 }  // namespace pagemill

@@ -51,7 +51,7 @@ class Expressions {
   bool is_empty(Id node);
 
   // Ambiguous, TooManyStates.
-  Automaton compile(Id node);
+  const Automaton& compile(Id node);
 
  private:
   friend class Nondeterministic;

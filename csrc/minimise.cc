@@ -1,14 +1,18 @@
 // Minimisation of partial automata by refining a partition of the states: those whose edges lead
 // into parts that were renumbered are compared again, and of a part that splits the largest piece
 // keeps its number (Hopcroft's "smaller half"), so that a state is renumbered O(log n) times.
+//
+// The first partition is by the shortest word that leads to an end, of these the first by bytes.
+// It is found in linear time and tells nearly all states of a schema's automaton apart, since
+// what is still required differs from place to place.
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "automaton.h"
+#include "number_map.h"
 
 namespace pagemill {
 namespace {
@@ -18,13 +22,29 @@ using Edge = Automaton::Edge;
 // A partition of 0 .. n-1 that is refined by marking elements and splitting the sets they are in.
 class Partition {
  public:
-  explicit Partition(int32_t n) : elements_(n), place_(n), set_of_(n, 0) {
-    std::iota(elements_.begin(), elements_.end(), 0);
-    std::iota(place_.begin(), place_.end(), 0);
-    sets_.push_back({0, n, 0});
+  // Elements of one colour are a set; colours are 0, 1, 2 and so on.
+  Partition(std::vector<int32_t> colours, int32_t num_colours)
+      : elements_(colours.size()), place_(colours.size()), set_of_(std::move(colours)) {
+    sets_.resize(num_colours);
+    for (const int32_t colour : set_of_) ++sets_[colour].last;
+    int32_t first = 0;
+    for (Set& set : sets_) {
+      set.first = first;
+      first += set.last;
+      set.last = set.first;
+    }
+    for (size_t element = 0; element < set_of_.size(); ++element) {
+      Set& set = sets_[set_of_[element]];
+      place_[element] = set.last;
+      elements_[set.last++] = static_cast<int32_t>(element);
+    }
   }
 
   int32_t set_of(int32_t element) const { return set_of_[element]; }
+  bool is_alone(int32_t element) const {
+    const Set& set = sets_[set_of_[element]];
+    return set.last - set.first == 1;
+  }
 
   void mark(int32_t element) {
     Set& set = sets_[set_of_[element]];
@@ -59,8 +79,8 @@ class Partition {
 
  private:
   struct Set {
-    int32_t first, last;
-    int32_t marked;  // they stand at its beginning
+    int32_t first = 0, last = 0;
+    int32_t marked = 0;  // they stand at its beginning
   };
   std::vector<int32_t> elements_, place_, set_of_;
   std::vector<Set> sets_;
@@ -90,9 +110,7 @@ struct Sources {
 class Minimiser {
  public:
   explicit Minimiser(const Automaton& automaton)
-      : automaton_(automaton), sources_(automaton), parts_(static_cast<int32_t>(automaton.size())) {
-    find_alive();
-  }
+      : automaton_(automaton), sources_(automaton), parts_(first_parts()) {}
 
   Automaton minimal() {
     if (automaton_.empty() || alive_[automaton_.start] == 0) return {};
@@ -101,23 +119,50 @@ class Minimiser {
   }
 
  private:
-  void find_alive() {
-    alive_.assign(automaton_.size(), 0);
-    std::vector<int32_t> pending;
-    for (size_t state = 0; state < automaton_.size(); ++state) {
+  // Dead states are of one colour; no edge into them counts.
+  Partition first_parts() {
+    constexpr uint64_t kEmptyWord = 1;
+    const size_t n = automaton_.size();
+    alive_.assign(n, 0);
+    std::vector<int32_t> distance(n, -1), queue;
+    queue.reserve(n);
+    for (size_t state = 0; state < n; ++state) {
       if (automaton_.final[state] == 0) continue;
-      alive_[state] = 1;
-      pending.push_back(static_cast<int32_t>(state));
+      distance[state] = 0;
+      queue.push_back(static_cast<int32_t>(state));
     }
-    while (!pending.empty()) {
-      const int32_t to = pending.back();
-      pending.pop_back();
-      for (const int32_t from : sources_[to]) {
-        if (alive_[from] != 0) continue;
-        alive_[from] = 1;
-        pending.push_back(from);
+    std::vector<uint64_t> word(n, 0);
+    for (size_t head = 0; head < queue.size(); ++head) {
+      const int32_t state = queue[head];
+      alive_[state] = 1;
+      word[state] = kEmptyWord;
+      if (distance[state] > 0) {
+        const auto& row = automaton_.edges[state];
+        const Edge& edge = *std::find_if(row.begin(), row.end(), [&](const Edge& way) {
+          return distance[way.to] >= 0 && distance[way.to] < distance[state];
+        });
+        word[state] = mixed(word[edge.to] ^ uint64_t{edge.low} << 56 ^ uint64_t{edge.op} << 40);
+      }
+      for (const int32_t from : sources_[state]) {
+        if (distance[from] >= 0) continue;
+        distance[from] = distance[state] + 1;
+        queue.push_back(from);
       }
     }
+    NumberMap colours;
+    int32_t num_colours = 0;
+    std::vector<int32_t> colour_of(n);
+    for (size_t state = 0; state < n; ++state) {
+      const auto [colour, added] = colours.emplace(word[state], num_colours);
+      num_colours += added ? 1 : 0;
+      colour_of[state] = colour;
+    }
+    return {std::move(colour_of), num_colours};
+  }
+
+  static uint64_t mixed(uint64_t value) {
+    value *= 0x9E3779B97F4A7C15ull;
+    return (value ^ value >> 29) * 0xBF58476D1CE4E5B9ull;
   }
 
   // Calls visit(edge) for what a state does as parts see it: `to` is a part, edges are joined.
@@ -189,7 +234,11 @@ class Minimiser {
     const size_t n = automaton_.size();
     std::vector<int32_t> dirty;
     std::vector<int32_t> noted(n, -1);  // the round that last found a state dirty
-    for (size_t state = 0; state < n; ++state) dirty.push_back(static_cast<int32_t>(state));
+    for (size_t state = 0; state < n; ++state) {
+      if (!parts_.is_alone(static_cast<int32_t>(state))) {
+        dirty.push_back(static_cast<int32_t>(state));
+      }
+    }
     std::vector<Compared> compared;
     std::vector<int32_t> changed;
     for (int32_t round = 0; !dirty.empty(); ++round) {
@@ -214,7 +263,7 @@ class Minimiser {
       for (const int32_t to : changed) {
         if (alive_[to] == 0) continue;  // no edge into it counts
         for (const int32_t from : sources_[to]) {
-          if (noted[from] == round) continue;
+          if (noted[from] == round || parts_.is_alone(from)) continue;
           noted[from] = round;
           dirty.push_back(from);
         }
