@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -36,11 +34,24 @@ class _NotPlain(Exception):
 
 @dataclass(frozen=True)
 class _Known:
-    """A term, how many terms were built for it, and how deep they nest."""
+    """A term, how many terms were built for it, and how deep they nest.
+
+    One that something was left out of depends on how often each subschema below it stood on the
+    path already: `cut` holds those subschemas, `entered` the numbers above 0.
+    """
 
     term: Term
     terms: int
     height: int
+    cut: frozenset[int] = frozenset()
+    entered: dict[int, int] = field(default_factory=dict)
+
+    def holds(self, path: dict[int, int]) -> bool:
+        """Whether the term is the same behind this path."""
+        if not self.cut:
+            return True
+        here = {place: times for place, times in path.items() if place in self.cut}
+        return here == self.entered
 
 
 class Builder:
@@ -57,12 +68,16 @@ class Builder:
         # Set where languages are subtracted: numbers are written in one way only.
         self.plain = False
         self._subtracting = 0
-        self._path: list[Conjunction] = []
+        self._depth = 0
+        self._path: dict[int, int] = {}  # how often each subschema was entered
+        self._places: dict[Conjunction, int] = {}
         self._terms = 0
-        self._cuts = 0  # how often something was left out for lying too deep
+        # Subschemas below which something was left out for lying too deep.
+        self._cut: set[int] = set()
         self._texts: dict[int, tuple[Any, str]] = {}  # of schemas, by identity
         # Of what contains no recursion: wherever it stands, the same text has the same term.
         self._known: dict[tuple[Any, ...], _Known] = {}
+        self._known_cut: dict[tuple[int, bool, bool], list[_Known]] = {}
         self._deepest = 0
 
     @property
@@ -72,27 +87,47 @@ class Builder:
 
     def root(self, max_recursion: int) -> Term:
         self.max_recursion, self.recursive, self.plain = max_recursion, False, False
-        self._path, self._terms, self._subtracting = [], 0, 0
+        self._known_cut.clear()
         layers = (Layer(self.expander.root, ""),)
+        self._restart()
         try:
             return self.term(layers)
         except _NotPlain:
-            self._path, self._terms, self._subtracting, self.plain = [], 0, 0, True
+            self._restart()
+            self.plain = True
             return self.term(layers)
+
+    def _restart(self) -> None:
+        self._depth = self._deepest = self._terms = self._subtracting = 0
+        self._path.clear()
+        self._cut = set()
 
     def term(self, layers: Conjunction) -> Term:
         """The term of what satisfies all of the subschemas."""
-        key = (*map(self._text, layers), self.plain, self._subtracting > 0)
-        known = self._known.get(key)
+        reading = self.plain, self._subtracting > 0
+        key = (*map(self._text, layers), *reading)
+        place = self._places.setdefault(layers, len(self._places))
+        cut_key = (place, *reading)
+        known = self._known.get(key) or next(
+            (known for known in self._known_cut.get(cut_key, ()) if known.holds(self._path)), None
+        )
         if known is not None:
             self._count(layers, known.terms, known.height)
+            self._cut |= known.cut
             return known.term
-        terms, cuts, deepest = self._terms, self._cuts, self._deepest
-        self._deepest = len(self._path)
-        made = self._new_term(layers)
-        if self._cuts == cuts:
-            height = self._deepest - len(self._path)
-            self._known[key] = _Known(made, self._terms - terms, height)
+        terms, around, deepest = self._terms, self._cut, self._deepest
+        self._cut, self._deepest = set(), self._depth
+        made = self._new_term(layers, place)
+        terms, height = self._terms - terms, self._deepest - self._depth
+        if self._cut:
+            cut = frozenset(self._cut | {place})
+            entered = {place: times for place, times in self._path.items() if place in cut}
+            known = _Known(made, terms, height, cut, entered)
+            self._known_cut.setdefault(cut_key, []).append(known)
+            around |= cut
+        else:
+            self._known[key] = _Known(made, terms, height)
+        self._cut = around
         self._deepest = max(self._deepest, deepest)
         return made
 
@@ -104,8 +139,9 @@ class Builder:
             known = self._texts[id(layer.schema)] = layer.schema, json.dumps(layer.schema)
         return known[1], layer.checked, layer.negated
 
-    def _new_term(self, layers: Conjunction) -> Term:
-        if self._path.count(layers) >= self.max_recursion and layers:
+    def _new_term(self, layers: Conjunction, place: int) -> Term:
+        times = self._path.get(place, 0)
+        if times >= self.max_recursion and layers:
             if any(layer.checked for layer in layers):
                 raise SchemaRefused(
                     SchemaReason.KEYWORD_UNSUPPORTED,
@@ -114,14 +150,21 @@ class Builder:
                     advice="drop the condition, or check it after extraction",
                 )
             self.recursive = True
-            self._cuts += 1
+            self._cut.add(place)
             return NEVER
-        with self._entered(layers):
-            conjunctions = self.expander.alternatives(layers)
-            options = [self._alternative(conjunction) for conjunction in conjunctions]
-            for conjunction, option in zip(conjunctions, options, strict=True):
-                _check_verbatim(conjunction, option, options)
-            return either(options)
+        self._count(layers, 1, 1)
+        self._depth += 1
+        self._path[place] = times + 1
+        conjunctions = self.expander.alternatives(layers)
+        options = [self._alternative(conjunction) for conjunction in conjunctions]
+        for conjunction, option in zip(conjunctions, options, strict=True):
+            _check_verbatim(conjunction, option, options)
+        self._depth -= 1
+        if times > 0:
+            self._path[place] = times
+        else:
+            del self._path[place]
+        return either(options)
 
     def _alternative(self, layers: Conjunction) -> Term:
         """What satisfies the layers, without what satisfies a negated one as well.
@@ -146,19 +189,10 @@ class Builder:
         without = either(minus)
         return base if NEVER in (base, without) else Difference(base, without)
 
-    @contextmanager
-    def _entered(self, layers: Conjunction) -> Iterator[None]:
-        self._count(layers, 1, 1)
-        self._path.append(layers)
-        try:
-            yield
-        finally:
-            self._path.pop()
-
     def _count(self, layers: Conjunction, terms: int, height: int) -> None:
         """Count terms that nest `height` deep; SchemaRefused when they are too many or too deep."""
         self._terms += terms
-        self._deepest = max(self._deepest, len(self._path) + height)
+        self._deepest = max(self._deepest, self._depth + height)
         at = layers[-1].at if layers else ""
         again = self.recursive and self.max_recursion > 1
         if self._terms > (MAX_RECURSIVE_TERMS if again else MAX_TERMS):
@@ -168,7 +202,7 @@ class Builder:
                 at=at,
                 advice="split the schema, or use fewer nested references",
             )
-        if len(self._path) + height > MAX_DEPTH:
+        if self._depth + height > MAX_DEPTH:
             raise SchemaRefused(
                 SchemaReason.SCHEMA_TOO_LARGE, f"nests over {MAX_DEPTH} levels deep", at=at
             )
