@@ -2,9 +2,9 @@
 // into parts that were renumbered are compared again, and of a part that splits the largest piece
 // keeps its number (Hopcroft's "smaller half"), so that a state is renumbered O(log n) times.
 //
-// The first partition is by the shortest word that leads to an end, of these the first by bytes.
-// It is found in linear time and tells nearly all states of a schema's automaton apart, since
-// what is still required differs from place to place.
+// The first partition is by what names the states' languages (fingerprint.h), so that mostly
+// nothing is left to refine: parts of several states are compared all the same. Where those names
+// can't be had, it is by the shortest word to an end, the first of these by bytes.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "automaton.h"
+#include "fingerprint.h"
 #include "number_map.h"
 
 namespace pagemill {
@@ -119,8 +120,22 @@ class Minimiser {
   }
 
  private:
-  // Dead states are of one colour; no edge into them counts.
   Partition first_parts() {
+    std::vector<uint64_t> names = first_words();
+    if (const auto better = fingerprints(automaton_); !better.empty()) names = better;
+    NumberMap colours;
+    int32_t num_colours = 0;
+    std::vector<int32_t> colour_of(names.size());
+    for (size_t state = 0; state < names.size(); ++state) {
+      const auto [colour, added] = colours.emplace(names[state], num_colours);
+      num_colours += added ? 1 : 0;
+      colour_of[state] = colour;
+    }
+    return {std::move(colour_of), num_colours};
+  }
+
+  // A hash of each state's word; finds the states that are alive on the way.
+  std::vector<uint64_t> first_words() {
     constexpr uint64_t kEmptyWord = 1;
     const size_t n = automaton_.size();
     alive_.assign(n, 0);
@@ -149,15 +164,7 @@ class Minimiser {
         queue.push_back(from);
       }
     }
-    NumberMap colours;
-    int32_t num_colours = 0;
-    std::vector<int32_t> colour_of(n);
-    for (size_t state = 0; state < n; ++state) {
-      const auto [colour, added] = colours.emplace(word[state], num_colours);
-      num_colours += added ? 1 : 0;
-      colour_of[state] = colour;
-    }
-    return {std::move(colour_of), num_colours};
+    return word;
   }
 
   static uint64_t mixed(uint64_t value) {
