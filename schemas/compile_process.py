@@ -20,6 +20,13 @@ from .errors import SchemaReason, SchemaRefused
 START_TIMEOUT_S = 60.0
 MAX_FRAME = 256 * 1024 * 1024
 PIPE_BYTES = 1 << 20
+# The next schema finds the memory of the last one still mapped (glibc's settings, in bytes).
+_KEPT_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+}
 
 
 class Builder(enum.StrEnum):
@@ -112,6 +119,7 @@ class CompileProcess:
             **os.environ,
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
+            **_KEPT_MEMORY,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         self._child = subprocess.Popen(

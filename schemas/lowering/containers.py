@@ -68,7 +68,7 @@ def object_term(layers: Conjunction, children: Children) -> Term:
 def _refuse_conditions(layers: Conjunction) -> None:
     """SchemaRefused where a condition asks for something of free keys."""
     for layer in layers:
-        for keyword in BY_TYPE["object"] & layer.schema.keys():
+        for keyword in sorted(BY_TYPE["object"] & layer.schema.keys()):
             if layer.checked and layer.schema[keyword] not in (True, [], {}):
                 raise refuse_keyword(
                     keyword, layer.at, what=f"a condition on free keys ({keyword})"

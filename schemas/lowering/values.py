@@ -77,9 +77,12 @@ class Values:
         return self._satisfying(candidates, layers, source)
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def json_text(value: Any) -> str:
     """The compact JSON text of a value, keys in its order. ValueError when there is none."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _ENCODER.encode(value)
     text.encode()  # refuses lone surrogates (UnicodeEncodeError is a ValueError)
     return text
 
