@@ -300,6 +300,9 @@ class PageSpans:
     @property
     def farthest(self) -> int: ...  # bytes between an open span and the nearest place to end
 
+def suffix_array(text: bytes) -> _I32:
+    """The places of a text in the order of the suffixes that begin there; linear time."""
+
 class TokenTrie:
     """All ordinary tokens of a vocabulary as byte strings; built once per tokenizer.
 

@@ -1,7 +1,8 @@
 #include "page_spans.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "suffix_array.h"
 
 namespace pagemill {
 namespace {
@@ -155,13 +156,12 @@ void PageSpans::order() {
     fewest_ = std::min<int32_t>(fewest_, rest + 1);
     return false;
   });
-  // Beyond the bytes that the longest span can have, any order will do.
-  constexpr size_t kMaxSpanBytes = 4 * kMaxCharacters;
-  std::ranges::sort(starts_, [&](int32_t a, int32_t b) {
-    const size_t most = std::min(kMaxSpanBytes, text_.size() - static_cast<size_t>(std::max(a, b)));
-    const int order = std::memcmp(text_.data() + a, text_.data() + b, most);
-    return order != 0 ? order < 0 : a < b;
-  });
+  std::vector<uint8_t> is_start(text_.size(), 0);
+  for (const int32_t start : starts_) is_start[static_cast<size_t>(start)] = 1;
+  starts_.clear();
+  for (const int32_t place : suffix_array(text_)) {
+    if (is_start[static_cast<size_t>(place)] != 0) starts_.push_back(place);
+  }
 }
 
 bool PageSpans::enter(PageSpan& span, uint16_t most) const {

@@ -80,6 +80,7 @@ def sample_of(first: Entry, sample: int, number: int) -> Entry:
         stop_ids=first.stop_ids,
         arrival=first.arrival,
         deadline=first.deadline,
+        verbatim=first.verbatim,
         sample=sample,
     )
 

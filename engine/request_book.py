@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ class Entry:
     arrival: float
     deadline: float
     grammar: Grammar | None = None
-    verbatim: PageSpans | None = None  # of the request's page, once it started
+    verbatim: Future[PageSpans] | None = None  # the request's page, sorted or about to be
     output_ids: list[int] = field(default_factory=list)
     cached_tokens: int | None = None  # of the prompt, when it first started
     forced_tokens: int = 0
@@ -58,12 +59,19 @@ class Entry:
         # A copy of the output: the executor may read it while a later step is committed.
         output = tuple(self.output_ids)
         sampling = self.request.sampling
-        if self.grammar is not None and self.grammar.has_verbatim and self.verbatim is None:
+        if self.copies and self.verbatim is None:
             # Kept for when the request is resumed.
-            self.verbatim = PageSpans(self.request.verbatim)
+            self.verbatim = Future()
+            self.verbatim.set_result(PageSpans(self.request.verbatim))
+        spans = None if self.verbatim is None else self.verbatim.result()
         return SlotStart(
-            slot, sampling, self.grammar, output, self.prompt, page, self.stop_ids, self.verbatim
+            slot, sampling, self.grammar, output, self.prompt, page, self.stop_ids, spans
         )
+
+    @property
+    def copies(self) -> bool:
+        """Whether its grammar has strings that are copied from the request's page."""
+        return self.grammar is not None and self.grammar.has_verbatim
 
     def last_output(
         self,

@@ -26,6 +26,7 @@ from .executor.rows import StepResult
 from .executor.scores import TokenScores
 from .launch import Launched, Runner, StepSkipped
 from .metrics import EngineCounters
+from .page_sorter import PageSorter
 from .protocol import TokenLogprob
 from .request_book import Entry, Progress, RequestBook, Verdict
 from .samples import SampleForks
@@ -68,6 +69,7 @@ class Stepper:
         self._depth = self.scheduler.max_outstanding_plans()
         self._runner = Runner(threaded=self._depth > 1)
         self._failing = StepFailures(executor, self._runner, counters)
+        self._sorter = PageSorter(book)
         self._samples = SampleForks(book)
         self._beams = Beams(book)
 
@@ -95,6 +97,7 @@ class Stepper:
         )
         if code == Refusal.NONE:
             entry.queued = True
+            self._sorter.add(entry)
             self._moved = self._clock()
         return code
 
@@ -183,6 +186,8 @@ class Stepper:
             self._slots.starts(plan)
             return None
         starts = self._slots.starts(plan)
+        if starts:
+            self._sorter.fill()
         slots = np.ascontiguousarray(plan.slots[plan.sampled != 0])
         spent = self._clock() - started
         result = self._runner.submit(self._executor.execute, plan, starts)

@@ -13,6 +13,7 @@
 #include "byte_dfa.h"
 #include "grammar.h"
 #include "row_state.h"
+#include "suffix_array.h"
 #include "token_trie.h"
 
 namespace py = pybind11;
@@ -185,6 +186,10 @@ void bind_page_spans(py::module_& m) {
         return self.step(span, '"') == PageSpans::Step::kLeft;
       }, py::arg("written"), py::arg("most") = PageSpans::kMaxCharacters)
       .def_property_readonly("farthest", &PageSpans::farthest);
+  m.def(
+      "suffix_array",
+      [](const py::bytes& text) { return array_of(suffix_array(static_cast<std::string_view>(text))); },
+      py::arg("text"));
 }
 
 }  // namespace

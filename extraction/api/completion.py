@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -13,8 +14,11 @@ import numpy as np
 from pagemill.engine.errors import EngineError, EngineReason
 from pagemill.engine.protocol import Output, Request, SamplingParams, Usage
 
+from .. import grounding
 from ..bound_schema import BoundSchema
 from ..reason import Reason
+from ..record import Evidence
+from ..verbatim import verbatim_values
 from .logprobs import told
 from .openai_models import ChatRequest
 from .problems import refuse
@@ -45,6 +49,7 @@ class Prompt:
     request: Request
     schema: BoundSchema | None
     stops: list[str]
+    page: str = ""  # what verbatim strings are copied from, and what evidence is looked up in
 
 
 async def prepare(services: Services, asked: ChatRequest, tenant: str = "") -> Prompt:
@@ -70,6 +75,7 @@ async def prepare(services: Services, asked: ChatRequest, tenant: str = "") -> P
             EngineReason.PROMPT_TOO_LONG,
             f"the prompt has {len(ids)} tokens, at most {engine.info.max_model_len - 1} fit",
         )
+    page = _page(asked) if schema else ""
     sampling = SamplingParams(
         max_tokens=min(room, asked.budget or services.settings.max_tokens),
         temperature=_temperature(asked),
@@ -89,8 +95,30 @@ async def prepare(services: Services, asked: ChatRequest, tenant: str = "") -> P
         tag=schema.hash if schema else "",
         tenant=tenant,
         salt=tenant,
+        page=page.encode("utf-8", "replace"),
+        verbatim=page.encode("utf-8", "replace") if schema and schema.verbatim else b"",
     )
-    return Prompt(request, schema, asked.stops)
+    return Prompt(request, schema, asked.stops, page)
+
+
+def _page(asked: ChatRequest) -> str:
+    """The last user message: where a conversation with a schema has its page."""
+    for message in reversed(asked.messages):
+        if message.role == "user":
+            return message.plain()["content"]
+    return ""
+
+
+def evidence_of(prompt: Prompt, content: str) -> list[Evidence]:
+    """Where on the page the values of an answer stand; nothing for one that is no JSON."""
+    if prompt.schema is None or not prompt.page:
+        return []
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        return []
+    copied = verbatim_values(prompt.schema.schema, record)
+    return grounding.locate(record, prompt.page, verbatim=copied)
 
 
 def _temperature(asked: ChatRequest) -> float:

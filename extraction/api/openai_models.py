@@ -71,6 +71,8 @@ class ChatRequest(Strict):
     use_beam_search: bool = False
     best_of: int | None = Field(default=None, ge=1, le=16)
     length_penalty: float = Field(default=1.0, ge=-10, le=10)
+    # pagemill's own: choices say where in the last user message their values stand.
+    evidence: bool = False
     # Known, and of no effect on the answer.
     user: str | None = None
     metadata: dict[str, str] | None = None
@@ -87,6 +89,8 @@ class ChatRequest(Strict):
     def _fits_together(self) -> Self:
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
+        if self.evidence and (self.stream or not self.response_format):
+            raise ValueError("evidence needs a response_format, and no stream")
         if not self.use_beam_search:
             if self.best_of not in (None, self.n or 1) or self.length_penalty != 1.0:
                 raise ValueError("best_of and length_penalty need use_beam_search: true")

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
@@ -15,11 +16,11 @@ from pagemill.engine.protocol import Usage
 from starlette.responses import Response, StreamingResponse
 
 from .auth import tenant_of
-from .completion import Piece, generate, prepare
+from .completion import Piece, Prompt, evidence_of, generate, prepare
 from .disconnect import until_gone
 from .openai_models import ChatRequest
 from .problems import reason_of
-from .services import Services, services_of
+from .services import Services, in_thread, services_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI-compatible"])
 
@@ -54,6 +55,8 @@ async def chat_completions(
     pieces = generate(services, prompt)
     if not asked.stream:
         answer = await until_gone(request, _collect(pieces))
+        if asked.evidence:
+            await in_thread(_add_evidence, prompt, answer["choices"])
         return JSONResponse({**head, "object": "chat.completion", **answer})
     # The first piece is awaited here, so that a failure before any text has its HTTP status.
     first = await until_gone(request, _first(pieces))
@@ -82,6 +85,12 @@ async def _collect(pieces: AsyncIterator[Piece]) -> dict[str, Any]:
         for index in sorted(texts)
     ]
     return {"choices": choices, "usage": _usage([lasts[index].usage for index in sorted(lasts)])}
+
+
+def _add_evidence(prompt: Prompt, choices: list[dict[str, Any]]) -> None:
+    for choice in choices:
+        found = evidence_of(prompt, choice["message"]["content"])
+        choice["evidence"] = [msgspec.to_builtins(place) for place in found]
 
 
 async def _first(pieces: AsyncIterator[Piece]) -> Piece:

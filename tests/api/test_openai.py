@@ -191,3 +191,49 @@ def test_a_wrong_request_is_a_problem_that_clients_can_read(
     reply = chat(api, asked.pop("model"), stream=stream, **asked)
     expect_problem(reply, status, reason, word)
     assert reply.json()["error"]["message"]
+
+
+def test_verbatim_values_come_from_the_last_user_message(api: httpx.Client, model: str) -> None:
+    string = {"type": ["string", "null"], "maxLength": 30, "x-pagemill-verbatim": True}
+    schema = {
+        "type": "object",
+        "properties": {"name": string, "parts": {"type": "array", "items": string, "maxItems": 3}},
+        "required": ["name", "parts"],
+        "additionalProperties": False,
+    }
+    page = 'Kettle "Nova"\u00a0steel,\n\\ 東京 👩\u200d👩\u200d👧 e\u0301cru'
+    messages = [
+        {"role": "user", "content": "Unrelated"},
+        {"role": "assistant", "content": "Nothing."},
+        {"role": "user", "content": [{"type": "text", "text": page}]},
+        {"role": "assistant", "content": "I look."},
+    ]
+    fields = {
+        "messages": messages,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+        "evidence": True,
+        "max_tokens": 120,
+    }
+    copied = 0
+    for seed in range(6):
+        reply = chat(api, model, **fields, temperature=1.0, seed=seed, n=2)
+        assert reply.status_code == 200, reply.text
+        for choice in reply.json()["choices"]:
+            record = json.loads(choice["message"]["content"])
+            values = [v for v in [record["name"], *record["parts"]] if v is not None]
+            places = choice["evidence"]
+            assert [page[place["start"] : place["end"]] for place in places] == values
+            assert all(place["exact"] and place["source"] == "text" for place in places)
+            copied += len(values)
+    assert copied
+    nothing = chat(api, model, **{**fields, "messages": messages[1:2]}).json()["choices"][0]
+    assert json.loads(nothing["message"]["content"])["name"] is None
+    assert nothing["evidence"] == []
+
+
+def test_evidence_needs_a_schema_and_no_stream(api: httpx.Client, model: str) -> None:
+    expect_problem(chat(api, model, evidence=True), 422, "request_invalid", "response_format")
+    streamed = chat(api, model, evidence=True, response_format=FORMAT, stream=True)
+    expect_problem(streamed, 422, "request_invalid", "stream")
+    plain = chat(api, model, response_format=FORMAT).json()["choices"][0]
+    assert "evidence" not in plain

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from pagemill._core import ByteDfa, Grammar, GrammarRows, PageSpans, TokenTrie
+from pagemill._core import ByteDfa, Grammar, GrammarRows, PageSpans, TokenTrie, suffix_array
 from pagemill.schemas import SchemaRefused
 from pagemill.schemas.compile_worker import compile_schema
 
@@ -89,6 +89,43 @@ def test_any_bytes_make_a_page(data: bytes) -> None:
         if not page.admits(word):
             continue
         assert word.decode() in data.decode(errors="replace")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.text("ab", max_size=60).map(str.encode),
+        st.tuples(st.binary(max_size=4), st.integers(0, 30), st.binary(max_size=3)).map(
+            lambda parts: parts[0] * parts[1] + parts[2]
+        ),
+    )
+)
+def test_suffixes_in_order(text: bytes) -> None:
+    assert suffix_array(text).tolist() == sorted(range(len(text)), key=lambda i: text[i:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a" * 100_000,
+        b"ab" * 50_000,
+        b"a " * 50_000 + b"b",
+        b"\0" * 1000 + b"a\0" * 20_000,
+        "東京".encode() * 5_000,
+        b"<li>same</li>\n" * 7_000,
+    ],
+)
+def test_suffixes_of_what_repeats(text: bytes) -> None:
+    """Each neighbour in the order is the larger one, told by ranks: suffixes are long here."""
+    order = suffix_array(text)
+    ranks = np.empty(len(text) + 1, dtype=np.int64)
+    ranks[order] = np.arange(1, len(text) + 1)
+    ranks[len(text)] = 0
+    first = np.frombuffer(text, dtype=np.uint8)[order]
+    rest = ranks[order + 1]
+    assert sorted(order.tolist()) == list(range(len(text)))
+    assert ((first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (rest[1:] > rest[:-1]))).all()
 
 
 def test_repetitive_and_long_pages() -> None:
