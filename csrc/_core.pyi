@@ -638,6 +638,9 @@ class PackedMatrix:
     outputs: int
     inputs: int
     num_bytes: int
+    def unpack(self, out: int) -> None:
+        """Write the weights as they were rounded, float32 [outputs, inputs]. Releases the GIL."""
+
     def multiply(
         self, input: int, num_rows: int, out: int, bias: int = 0, accumulate: bool = False
     ) -> None:
@@ -754,9 +757,12 @@ class CpuDecoder:
         rms_norm_eps: float,
         kind: str,
     ) -> None:
-        """kind: of the weights, as PackedMatrix has it."""
+        """kind: of the weights, as PackedMatrix has it; int8 leaves the head and the most
+        sensitive products in bfloat16."""
     def set(self, name: str, values: int, rows: int, columns: int) -> None:
         """Take a float32 parameter by its name; ValueError for another name or shape."""
+    def tie_head(self) -> None:
+        """Let the head be the embedding, which must have been set (ValueError)."""
     def set_rotary(self, cos: int, sin: int, num_positions: int) -> None:
         """Take float32 tables, each [num_positions, head_dim / 2]."""
     def missing(self) -> list[str]: ...

@@ -92,6 +92,15 @@ void bind_packed_matrix(py::module_& module) {
       .def_property_readonly("inputs", &PackedMatrix::inputs)
       .def_property_readonly("num_bytes", &PackedMatrix::num_bytes)
       .def(
+          "unpack",
+          [](const PackedMatrix& matrix, uintptr_t out) {
+            if (out == 0) throw std::invalid_argument("null pointer");
+            for (int32_t i = 0; i < matrix.outputs(); ++i) {
+              matrix.unpack_row(i, reinterpret_cast<float*>(out) + int64_t{i} * matrix.inputs());
+            }
+          },
+          py::arg("out"), py::call_guard<py::gil_scoped_release>())
+      .def(
           "multiply",
           [](const PackedMatrix& matrix, uintptr_t input, int32_t num_rows, uintptr_t out,
              uintptr_t bias, bool accumulate) {

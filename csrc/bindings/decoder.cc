@@ -162,6 +162,7 @@ void bind_decoder(py::module_& module) {
           },
           py::arg("name"), py::arg("values"), py::arg("rows"), py::arg("columns"),
           py::call_guard<py::gil_scoped_release>())
+      .def("tie_head", &CpuDecoder::tie_head)
       .def(
           "set_rotary",
           [](CpuDecoder& decoder, uintptr_t cos, uintptr_t sin, int32_t num_positions) {

@@ -119,13 +119,7 @@ bool CpuDecoder::find_panels(const DecoderStep& step) {
 void CpuDecoder::embed(const DecoderStep& step) {
   const int64_t size = shape_.hidden_size;
   for_rows(step.layout.num_tokens(), size, [&](int32_t row) {
-    float* target = hidden_.data() + row * size;
-    const int64_t place = step.token_ids[row] * size;
-    if (kind_ == WeightKind::kFloat32) {
-      std::copy_n(float_embedding_.data() + place, size, target);
-    } else {
-      matrix_kernels().widen(bfloat16_embedding_.data() + place, size, target);
-    }
+    embedding_->unpack_row(step.token_ids[row], hidden_.data() + row * size);
   });
 }
 

@@ -38,6 +38,10 @@ struct DecoderStep {
 
 // Weights and the memory of a step, which is kept from step to step. One thread at a time.
 //
+// kInt8: of the products' weights gate_up's and the attention output's are rounded to 8 bits, half of
+// the default model's. qkv, down and the head stay bfloat16: together they are four fifths of
+// what rounding them all would lose, and with tiles bfloat16 is the faster one from 16 rows on.
+//
 // Activations between the matrix products are float32. All K/V of a layer is written before any of
 // it is read, so that rows of one step may share blocks that one of them fills in that very step.
 class CpuDecoder {
@@ -48,6 +52,9 @@ class CpuDecoder {
   // Takes a parameter [rows][columns] (a vector has one row) by its name, as weights.py names it;
   // throws std::invalid_argument for an unknown name or another shape.
   void set(const std::string& name, const float* values, int32_t rows, int32_t columns);
+
+  // The head is the embedding, which must have been set.
+  void tie_head();
 
   // Cosines and sines by position, each [num_positions][head_dim / 2].
   void set_rotary(const float* cos, const float* sin, int32_t num_positions);
@@ -93,12 +100,11 @@ class CpuDecoder {
 
   DecoderShape shape_;
   WeightKind kind_;
+  WeightKind careful_kind_;  // of weights that aren't rounded to 8 bits
   bool share_prefixes_ = true;
   bool complete_ = false;  // nothing is missing
-  std::vector<float> float_embedding_;        // fp32 weights only
-  std::vector<uint16_t> bfloat16_embedding_;  // else
+  std::shared_ptr<const PackedMatrix> embedding_, head_;  // may be one
   std::vector<float> norm_;
-  std::unique_ptr<PackedMatrix> head_;
   std::vector<Layer> layers_;
   std::vector<float> cos_, sin_;
 

@@ -12,7 +12,10 @@ namespace {
 
 }  // namespace
 
-CpuDecoder::CpuDecoder(const DecoderShape& shape, WeightKind kind) : shape_(shape), kind_(kind) {
+CpuDecoder::CpuDecoder(const DecoderShape& shape, WeightKind kind)
+    : shape_(shape),
+      kind_(kind),
+      careful_kind_(kind == WeightKind::kInt8 ? WeightKind::kBfloat16 : kind) {
   if (shape.num_layers < 1 || shape.hidden_size < 1 || shape.inner_size < 1 ||
       shape.vocab_size < 1 || shape.num_kv_heads < 1 || shape.num_heads % shape.num_kv_heads != 0 ||
       shape.num_heads < 1 || shape.head_dim < 2 || shape.head_dim % 2 != 0 ||
@@ -26,8 +29,8 @@ void CpuDecoder::set(const std::string& name, const float* values, int32_t rows,
                      int32_t columns) {
   if (values == nullptr) refuse(name, "is a null pointer");
   if (name.starts_with("layers.")) return set_layer(name, values, rows, columns);
-  const int64_t count = int64_t{rows} * columns;
   if (name == "norm.weight") {
+    const int64_t count = int64_t{rows} * columns;
     if (count != shape_.hidden_size) refuse(name, "has another shape");
     norm_.assign(values, values + count);
     return;
@@ -36,14 +39,13 @@ void CpuDecoder::set(const std::string& name, const float* values, int32_t rows,
   if (rows != shape_.vocab_size || columns != shape_.hidden_size) {
     refuse(name, "has another shape");
   }
-  if (name == "head.weight") {
-    head_ = std::make_unique<PackedMatrix>(values, rows, columns, kind_);
-  } else if (kind_ == WeightKind::kFloat32) {
-    float_embedding_.assign(values, values + count);
-  } else {
-    bfloat16_embedding_.resize(count);
-    for (int64_t i = 0; i < count; ++i) bfloat16_embedding_[i] = to_bfloat16(values[i]);
-  }
+  auto& target = name == "head.weight" ? head_ : embedding_;
+  target = std::make_shared<const PackedMatrix>(values, rows, columns, careful_kind_);
+}
+
+void CpuDecoder::tie_head() {
+  if (embedding_ == nullptr) throw std::invalid_argument("there is no embedding yet");
+  head_ = embedding_;
 }
 
 void CpuDecoder::set_layer(const std::string& name, const float* values, int32_t rows,
@@ -69,16 +71,16 @@ void CpuDecoder::set_layer(const std::string& name, const float* values, int32_t
   const size_t last = part.rfind('.');
   const std::string linear = part.substr(0, last);
   const std::string kind = last == std::string::npos ? "" : part.substr(last + 1);
-  const auto take = [&](Linear& target, int32_t outputs, int32_t inputs) {
+  const auto take = [&](Linear& target, int32_t outputs, int32_t inputs, WeightKind weight_kind) {
     if (kind == "bias") return vector(target.bias, outputs);
     if (kind != "weight") refuse(name, "is unknown");
     if (rows != outputs || columns != inputs) refuse(name, "has another shape");
-    target.weight = std::make_unique<PackedMatrix>(values, outputs, inputs, kind_);
+    target.weight = std::make_unique<PackedMatrix>(values, outputs, inputs, weight_kind);
   };
-  if (linear == "attention.qkv") return take(layer.qkv, fused_size(), hidden);
-  if (linear == "attention.output") return take(layer.output, hidden, query_size());
-  if (linear == "feed_forward.gate_up") return take(layer.gate_up, 2 * inner, hidden);
-  if (linear == "feed_forward.down") return take(layer.down, hidden, inner);
+  if (linear == "attention.qkv") return take(layer.qkv, fused_size(), hidden, careful_kind_);
+  if (linear == "attention.output") return take(layer.output, hidden, query_size(), kind_);
+  if (linear == "feed_forward.gate_up") return take(layer.gate_up, 2 * inner, hidden, kind_);
+  if (linear == "feed_forward.down") return take(layer.down, hidden, inner, careful_kind_);
   refuse(name, "is unknown");
 }
 
@@ -96,7 +98,7 @@ std::vector<std::string> CpuDecoder::missing() const {
   const auto want = [&](bool there, const std::string& name) {
     if (!there) names.push_back(name);
   };
-  want(!float_embedding_.empty() || !bfloat16_embedding_.empty(), "embedding.weight");
+  want(embedding_ != nullptr, "embedding.weight");
   want(head_ != nullptr, "head.weight");
   want(!norm_.empty(), "norm.weight");
   want(!cos_.empty(), "the rotary table");
@@ -114,9 +116,8 @@ std::vector<std::string> CpuDecoder::missing() const {
 }
 
 int64_t CpuDecoder::num_bytes() const {
-  int64_t bytes = static_cast<int64_t>(float_embedding_.size() * sizeof(float) +
-                                       bfloat16_embedding_.size() * sizeof(uint16_t));
-  if (head_ != nullptr) bytes += head_->num_bytes();
+  int64_t bytes = embedding_ == nullptr ? 0 : embedding_->num_bytes();
+  if (head_ != nullptr && head_ != embedding_) bytes += head_->num_bytes();
   for (const Layer& layer : layers_) {
     for (const Linear* linear : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
       if (linear->weight != nullptr) bytes += linear->weight->num_bytes();

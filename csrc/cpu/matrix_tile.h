@@ -23,9 +23,6 @@ struct MatrixTileKernels {
   void (*widen_int8)(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
                      int16_t* out);
 
-  // bfloat16 to float32.
-  void (*widen)(const uint16_t* source, int64_t count, float* out);
-
   // A panel [num_pairs][16][2] of bfloat16 to one of float32, [2 * num_pairs][16].
   void (*widen_pairs)(const uint16_t* source, int64_t num_pairs, float* out);
 

@@ -105,19 +105,6 @@ PAGEMILL_AVX2 void widen_int8(const int8_t* source, int64_t num_pairs, const uin
   }
 }
 
-PAGEMILL_AVX2 void widen(const uint16_t* source, int64_t count, float* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
-    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16);
-    _mm256_storeu_ps(out + i, _mm256_castsi256_ps(wide));
-  }
-  for (; i < count; ++i) {
-    const __m128i bits = _mm_cvtsi32_si128(static_cast<int>(uint32_t{source[i]} << 16));
-    out[i] = _mm_cvtss_f32(_mm_castsi128_ps(bits));
-  }
-}
-
 PAGEMILL_AVX2 void widen_pairs(const uint16_t* source, int64_t num_pairs, float* out) {
   for (int64_t p = 0; p < num_pairs; ++p, source += 2 * kPanelColumns, out += 2 * kPanelColumns) {
     PAGEMILL_UNROLL
@@ -180,7 +167,7 @@ PAGEMILL_AVX2 void scale_sums(const int32_t* sums, const float* scales, const fl
 }
 
 constexpr MatrixTileKernels kKernels{
-    multiply<float>, multiply<uint16_t>, pair_product, widen_int8, widen,
+    multiply<float>, multiply<uint16_t>, pair_product, widen_int8,
     widen_pairs,     quantize,           store,        scale_sums};
 
 }  // namespace

@@ -51,10 +51,6 @@ void widen_int8(const int8_t* source, int64_t num_pairs, const uint8_t* factors,
   }
 }
 
-void widen(const uint16_t* source, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = widen_one(source[i]);
-}
-
 void widen_pairs(const uint16_t* source, int64_t num_pairs, float* out) {
   for (int64_t p = 0; p < num_pairs; ++p, source += 2 * kPanelColumns, out += 2 * kPanelColumns) {
     for (int32_t j = 0; j < kPanelColumns; ++j) {
@@ -94,7 +90,7 @@ void scale_sums(const int32_t* sums, const float* scales, const float* row_scale
 }
 
 constexpr MatrixTileKernels kKernels{
-    multiply<float>, multiply<uint16_t>, pair_product, widen_int8, widen,
+    multiply<float>, multiply<uint16_t>, pair_product, widen_int8,
     widen_pairs,     quantize,           store,        scale_sums};
 
 }  // namespace

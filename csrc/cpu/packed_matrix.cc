@@ -132,6 +132,28 @@ void PackedMatrix::pack_int8(const float* row, int32_t panel, int32_t column) {
   }
 }
 
+void PackedMatrix::unpack_row(int32_t output, float* out) const {
+  const int32_t panel = output / kPanelColumns, column = output % kPanelColumns;
+  const int64_t start = panel * panel_elements();
+  if (kind_ == WeightKind::kFloat32) {
+    const float* source = float32_.data() + start + column;
+    for (int32_t k = 0; k < inputs_; ++k) out[k] = source[int64_t{k} * kPanelColumns];
+  } else if (kind_ == WeightKind::kBfloat16) {
+    const uint16_t* source = bfloat16_.data() + start + 2 * column;
+    for (int32_t k = 0; k < inputs_; ++k) {
+      const uint32_t bits = source[k / 2 * 2 * kPanelColumns + k % 2];
+      out[k] = std::bit_cast<float>(bits << 16);
+    }
+  } else {
+    const uint8_t* factors = factors_.data() + start / kGroup + column;
+    for (int32_t k = 0; k < inputs_; ++k) {
+      const int32_t whole =
+          int8_[pair_place(panel, k, column)] * factors[k / kGroup * kPanelColumns];
+      out[k] = static_cast<float>(whole) * scales_[int64_t{panel} * kPanelColumns + column];
+    }
+  }
+}
+
 int64_t PackedMatrix::num_bytes() const {
   return static_cast<int64_t>(float32_.size() * sizeof(float) +
                               bfloat16_.size() * sizeof(uint16_t) + int8_.size() +

@@ -46,6 +46,9 @@ class PackedMatrix {
   WeightKind kind() const { return kind_; }
   int64_t num_bytes() const;
 
+  // Writes the `inputs` weights of an output as they were rounded.
+  void unpack_row(int32_t output, float* out) const;
+
   // Makes `rows` ready for `num_rows` rows of this matrix's inputs.
   void prepare(InputRows& rows, int32_t num_rows) const { prepare_part(rows, num_rows, num_rows); }
 

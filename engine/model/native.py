@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pagemill import _core
+from torch import Tensor
 
 from ..store import ModelFiles
 from .attention import BatchLayout
@@ -25,10 +27,16 @@ _NONE: _I32 = np.zeros(0, dtype=np.int32)
 class NativeDecoder:
     """A model on the CPU kernels; the same answers as `Decoder`'s up to rounding.
 
+    `change` may give another tensor for a parameter, by its name: for experiments with weights.
     EngineError(MODEL_INVALID) where files and decoder don't fit.
     """
 
-    def __init__(self, files: ModelFiles, kind: WeightKind) -> None:
+    def __init__(
+        self,
+        files: ModelFiles,
+        kind: WeightKind,
+        change: Callable[[str, Tensor], Tensor] | None = None,
+    ) -> None:
         self.config = config = ModelConfig.load(files.directory)
         self._decoder = _core.CpuDecoder(
             num_layers=config.num_layers,
@@ -41,15 +49,19 @@ class NativeDecoder:
             rms_norm_eps=config.rms_norm_eps,
             kind=kind,
         )
-        tied = True
-        for name, weight in iterate_weights(files, config):
+
+        def take(name: str, weight: Tensor) -> None:
+            if change is not None:
+                weight = change(name, weight)
             rows, columns = weight.shape if weight.dim() == 2 else (1, len(weight))
             self._decoder.set(name, weight.data_ptr(), rows, columns)
+
+        tied = True
+        for name, weight in iterate_weights(files, config):
+            take(name, weight)
             tied = tied and name != "head.weight"
-            if name == "embedding.weight":
-                embedding = weight
         if tied:
-            self._decoder.set("head.weight", embedding.data_ptr(), *embedding.shape)
+            self._decoder.tie_head()
         cos, sin = Rotary(config).tables(torch.arange(config.max_position))
         cos, sin = cos.contiguous(), sin.contiguous()
         self._decoder.set_rotary(cos.data_ptr(), sin.data_ptr(), config.max_position)

@@ -148,6 +148,17 @@ def test_an_int8_cache_stays_near_a_float32_one(tmp_path: Path, kind: WeightKind
     assert not torch.equal(exact, rounded)
 
 
+def test_a_head_that_is_the_embedding_is_packed_once(files: ModelFiles, tmp_path: Path) -> None:
+    tied = NativeDecoder(files, "bf16")
+    weights = tensors()
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+    apart = NativeDecoder(write(tmp_path, weights, tie_word_embeddings=False), "bf16")
+    assert apart.num_bytes > tied.num_bytes
+    torch.testing.assert_close(
+        run_natively(tied, IDS, [5]), run_natively(apart, IDS, [5]), atol=0, rtol=0
+    )
+
+
 def test_tied_embeddings_are_one_tensor(files: ModelFiles) -> None:
     decoder = load_decoder(files)
     assert decoder.head.weight.data_ptr() == decoder.embedding.weight.data_ptr()

@@ -102,6 +102,22 @@ def test_int8_product_is_exact_but_for_its_rounding(shape: tuple[int, int], num_
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=np.abs(expected).max() * tolerance)
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (49, 97)], ids=str)
+def test_weights_are_read_back_as_they_were_rounded(shape: tuple[int, int]) -> None:
+    weight = numbers(*shape)
+    for kind, expected in (
+        ("fp32", weight),
+        ("bf16", bfloat16(weight)),
+        ("int8", quantized_weights(weight)),
+    ):
+        found = np.full_like(weight, np.nan)
+        _core.PackedMatrix(weight.ctypes.data, *shape, kind).unpack(found.ctypes.data)
+        # Beside a tie an int8 weight may be rounded either way.
+        tolerance = 1.01 * np.abs(weight).max() / 127 if kind == "int8" else 0
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=tolerance)
+        assert np.mean(np.isclose(found, expected, rtol=1e-5)) > 0.99 or found.size < 200
+
+
 def test_large_weights_cost_their_own_group_alone() -> None:
     """Beside a weight of 3, those of 0.01 round to 0; in another group they keep their digits."""
     weight, rows = np.full((1, 64), 1e-2, np.float32), np.ones((1, 64), np.float32)
