@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
+#include <optional>
+#include <string>
 
 namespace pagemill {
 namespace {
@@ -104,9 +107,52 @@ bool hides_from(Cursor cursor) {
   if (cursor.any({"left", "top", "text-indent"})) {
     return colon(cursor) && cursor.one('-') && cursor.all(is_digit) >= 3;
   }
+  if (cursor.word("color")) return colon(cursor) && cursor.word("transparent");
+  if (cursor.word("clip-path")) {
+    if (!colon(cursor) || !cursor.word("inset(")) return false;
+    cursor.all(is_space);
+    return cursor.any({"50%", "100%"});
+  }
   if (!cursor.word("clip") || !colon(cursor) || !cursor.word("rect(")) return false;
   cursor.all(is_space);
   return cursor.one('0');
+}
+
+// A value as written, without white space and "!important", in lower case.
+std::string plain_value(std::string_view value) {
+  std::string plain;
+  for (const char byte : value) {
+    if (!is_space(byte)) plain.push_back(lower(byte));
+  }
+  constexpr std::string_view kImportant = "!important";
+  if (plain.ends_with(kImportant)) plain.resize(plain.size() - kImportant.size());
+  if (plain == "#fff" || plain == "#ffffff" || plain == "rgb(255,255,255)") return "white";
+  if (plain == "#000" || plain == "#000000" || plain == "rgb(0,0,0)") return "black";
+  return plain;
+}
+
+// Whether text has the colour of what is behind it, or no room at all.
+bool is_unseen(std::string_view style) {
+  constexpr std::string_view kNames[] = {"color", "background", "background-color", "width",
+                                         "height", "overflow"};
+  std::optional<std::string> declared[std::size(kNames)];
+  for (size_t at = 0; at < style.size();) {
+    const bool begins = at == 0 || style[at - 1] == ';' || is_space(style[at - 1]);
+    size_t next = at + 1;
+    for (size_t i = 0; begins && i < std::size(kNames); ++i) {
+      Cursor cursor(style, at);
+      if (!cursor.word(kNames[i]) || !colon(cursor)) continue;
+      next = std::min(style.find(';', cursor.at()), style.size());
+      declared[i] = plain_value(style.substr(cursor.at(), next - cursor.at()));
+      break;
+    }
+    at = next;
+  }
+  const auto& [colour, background, background_colour, width, height, overflow] = declared;
+  const auto& behind = background_colour ? background_colour : background;
+  if (colour && behind && !colour->empty() && *colour == *behind) return true;
+  const auto is_zero = [](const auto& size) { return size && (*size == "0" || *size == "0px"); };
+  return is_zero(width) && is_zero(height) && overflow == "hidden";
 }
 
 bool hides(std::string_view style) {
@@ -114,7 +160,7 @@ bool hides(std::string_view style) {
     const bool begins = at == 0 || style[at - 1] == ';' || is_space(style[at - 1]);
     if (begins && hides_from(Cursor(style, at))) return true;
   }
-  return false;
+  return is_unseen(style);
 }
 
 // What rotating displays write on slides that wait for their turn.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from .page import MetadataEntry, Page
@@ -64,6 +65,8 @@ def _tags(page: Page, asked: str) -> Iterator[MetadataEntry]:
     for entry in page.metadata.entries:
         if entry.thing or (entry.key == "url" and page.url):
             continue
+        if entry.path.startswith("state/") and not _is_asked(entry, asked):
+            continue
         words = _ASKED_BY.get(entry.key)
         if words is not None and not any(word in asked for word in words):
             continue
@@ -74,3 +77,9 @@ def _tags(page: Page, asked: str) -> Iterator[MetadataEntry]:
             continue
         before.append(entry.value)
         yield entry
+
+
+def _is_asked(entry: MetadataEntry, asked: str) -> bool:
+    """Whether the schema speaks of a key of the page's scripts: "product.datePublished"."""
+    words = re.findall(r"[a-z]+", re.sub(r"(?=[A-Z])", " ", entry.key.rpartition(".")[2]).lower())
+    return any(word in asked for word in words)

@@ -7,12 +7,14 @@ that is ambiguous is left to who sees the page.
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from . import written_days
 
-_NUMBER = re.compile(r"-?\d[\d.,'’ \u00a0\u202f]*")
+_NUMBER = re.compile(r"(?:-?\d|(?<![\w.,])[.,](?=\d\d(?!\d)))[\d.,'’ \u00a0\u202f]*")
+_COIN_BETWEEN = re.compile(r"(\d)\s?[€£$]\s?(\d\d)(?![\d.,])")  # 12€99
 _SPACES = re.compile(r"[ '’\u00a0\u202f]")
 _ISO_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:$|[T\s])")
 _BARE_DATE = re.compile(r"(\d{4})(\d{2})(\d{2})$")
@@ -69,12 +71,13 @@ _CHOICES = {
 
 
 def number(text: str, *, plain: bool = False) -> float | None:
-    """The one number in a text; 1.299,50 and 1,299.50 alike.
+    """The one number in a text; 1.299,50, 1,299.50, 1,00,000, 12€99 and ",89" alike.
 
     A single mark before three digits may be either mark: None, but for `plain` texts, in which a
     point is the decimal point, as schema.org asks of prices.
     """
-    found = _NUMBER.findall(text)
+    text = unicodedata.normalize("NFKC", text) if not text.isascii() else text
+    found = _NUMBER.findall(_COIN_BETWEEN.sub(r"\1.\2", text))
     if len(found) != 1:
         return None
     run = _SPACES.sub("", found[0]).rstrip(".,")
@@ -85,15 +88,25 @@ def number(text: str, *, plain: bool = False) -> float | None:
     whole, _, part = run.rpartition(last)
     if len(set(marks)) == 2:
         other = "," if last == "." else "."
-        if whole.count(last) or any(len(group) != 3 for group in whole.split(other)[1:]):
+        if whole.count(last) or not _are_thousands(whole.split(other)):
             return None
         return float(f"{whole.replace(other, '')}.{part}")
     if len(marks) > 1:
-        groups = run.split(last)[1:]
-        return float(run.replace(last, "")) if all(len(g) == 3 for g in groups) else None
+        return float(run.replace(last, "")) if _are_thousands(run.split(last)) else None
+    if not whole:
+        return float(f"0.{part}")
     if len(part) == 3 and whole.lstrip("-") != "0" and not (plain and last == "."):
         return None
     return float(f"{whole}.{part}")
+
+
+def _are_thousands(groups: list[str]) -> bool:
+    """Whether digits stand in groups of three, or of two before the last three as in India."""
+    *inner, last = groups[1:]
+    return len(last) == 3 and (
+        all(len(group) == 3 for group in inner)
+        or (len(groups[0]) < 3 and all(len(group) == 2 for group in inner))
+    )
 
 
 def day(text: str) -> str | None:

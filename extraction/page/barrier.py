@@ -126,6 +126,8 @@ def _is_consent(page: Page) -> bool:
 
 
 def _is_shell(page: Page) -> bool:
+    if any(entry.path.startswith("state/") for entry in page.metadata.entries):
+        return False  # the scripts' data is there
     return len(page.text) < _SHELL_TEXT and bool(_SHELL.search(page.source))
 
 

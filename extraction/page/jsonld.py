@@ -11,7 +11,8 @@ _WRAPPING = re.compile(
     r"<!--|-->|/\*\s*<!\[CDATA\[\s*\*/|/\*\s*\]\]>\s*\*/|(?://\s*)?<!\[CDATA\[|(?://\s*)?\]\]>"
 )
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
-_COMMENT = re.compile(r"/\*.*?\*/|^\s*//[^\n]*$", re.DOTALL | re.MULTILINE)
+# Strings come first, so that no address in one is taken for a comment.
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*', re.DOTALL)
 _START = re.compile(r"[{\[]")
 _NEXT_PUSH = re.compile(r"__next_s\s*\|\|\s*\[\]\)\.push\(|__next_s\.push\(")
 _MAX_TRIES = 32
@@ -60,7 +61,7 @@ def _documents(text: str) -> list[Any]:
     text = _WRAPPING.sub("", text)
     documents = _series(text)
     if not documents:
-        documents = _series(_TRAILING_COMMA.sub(r"\1", _COMMENT.sub("", text)))
+        documents = _series(_TRAILING_COMMA.sub(r"\1", _COMMENT.sub(lambda found: found[1] or "", text)))
     return documents
 
 

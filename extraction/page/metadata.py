@@ -14,7 +14,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from . import jsonld, microdata
+from . import jsonld, microdata, state
 from .limits import PageLimits
 
 _MAX_ENTRIES = 160
@@ -22,6 +22,10 @@ _MAX_VALUE = 600
 _MAX_PER_KEY = 60
 _MAX_THINGS = 8
 _MAX_DEPTH = 6
+_MAX_STATES = 8
+# Where a state is assigned near a script's beginning.
+_STATE = re.compile(r"__[A-Z]|State\b|JSON\.parse|dataLayer")
+_STATE_HEAD = 2000
 
 # Things that describe the site and its furniture, not what the page is about.
 _FURNITURE = frozenset(
@@ -159,12 +163,15 @@ def is_publisher(thing: str) -> bool:
 def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
     """Return the metadata of a parsed page; what can't be read is left out."""
     things: list[tuple[str, dict[str, Any]]] = []
+    states: list[tuple[str, bool]] = []
     chars = 0
     for script in tree.css("script"):
         script_type = (script.attributes.get("type") or "").strip().lower()
         text = script.text()
         if not text or chars + len(text) > 10 * limits.max_metadata_chars:
             continue
+        if _STATE.search(text[:_STATE_HEAD]) or script.attributes.get("id") == "__NEXT_DATA__":
+            states.append((text, script_type == "application/json"))
         if script_type.startswith("application/ld+json"):
             read = jsonld.read_script(text)
         elif "__next_s" in text and "ld+json" in text:
@@ -180,6 +187,15 @@ def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
     title = _head(tree, collector)
     for path, thing in _ordered(things):
         collector.thing(thing, path)
+    if not things:  # else they tell the same, in fewer words and a known vocabulary
+        documents = [
+            document
+            for text, is_json in states[:_MAX_STATES]
+            for document in state.read_script(text, is_json=is_json)
+        ]
+        for number, document in enumerate(documents):
+            for key, value, at in state.facts(document):
+                collector.add(key, value, f"state/{number}{at}")
     base = tree.css_first("base[href]")
     return Metadata(
         entries=collector.entries,

@@ -20,9 +20,24 @@ _HIDING_STYLE = re.compile(
     r"|(?:font-size|opacity|max-height)\s*:\s*0(?:\.0+)?(?:px|em|rem|pt|%)?\s*(?:[;!]|$)"
     r"|(?:left|top|text-indent)\s*:\s*-\d{3,}"
     r"|clip\s*:\s*rect\(\s*0"
+    r"|clip-path\s*:\s*inset\(\s*(?:50|100)%"
+    r"|color\s*:\s*transparent"
     r")",
     re.IGNORECASE | re.ASCII,
 )
+# Of a style all declarations of these, the last of which counts.
+_DECLARATION = re.compile(
+    r"(?:^|[;\s])(color|background|background-color|width|height|overflow)\s*:\s*([^;]*)",
+    re.IGNORECASE | re.ASCII,
+)
+_COLOURS = {
+    "#fff": "white",
+    "#ffffff": "white",
+    "rgb(255,255,255)": "white",
+    "#000": "black",
+    "#000000": "black",
+    "rgb(0,0,0)": "black",
+}
 # What rotating displays write on slides that wait for their turn.
 _SLIDE_STYLE = re.compile(
     r"position\s*:\s*absolute;(?=.*\b(?:top|left)\s*:\s*0(?:px)?\s*;)(?=.*(?:z-index|width)\s*:)",
@@ -60,6 +75,7 @@ _MENU_NAME = re.compile(
 )
 
 
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 # Of an attribute so many characters are looked at.
 _MAX_RULED = 2000
 
@@ -125,7 +141,26 @@ def _beginning(attributes: dict[str, str | None], name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _hides(style: str) -> bool:
-    return _HIDING_STYLE.search(style) is not None
+    return _HIDING_STYLE.search(style) is not None or _is_unseen(style)
+
+
+def _is_unseen(style: str) -> bool:
+    """Whether text has the colour of what is behind it, or no room at all."""
+    declared: dict[str, str] = {}
+    for found in _DECLARATION.finditer(style):
+        value = "".join(char for char in found[2] if char not in " \t\n\r\f\v")
+        value = _ascii_lower(value).removesuffix("!important")
+        declared[_ascii_lower(found[1])] = value
+    behind = declared.get("background-color", declared.get("background"))
+    colour = declared.get("color")
+    if colour and behind and _COLOURS.get(colour, colour) == _COLOURS.get(behind, behind):
+        return True
+    sizes = [declared.get(name) in ("0", "0px") for name in ("width", "height")]
+    return all(sizes) and declared.get("overflow") == "hidden"
+
+
+def _ascii_lower(text: str) -> str:
+    return text.translate(_LOWER)
 
 
 def is_struck(attributes: dict[str, str | None]) -> bool:
