@@ -39,6 +39,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from pagemill import schemas
 from pagemill.extraction import grounding, prompt
 from pagemill.extraction.known import find, known_sources
@@ -68,18 +69,23 @@ SETS: dict[str, tuple[tuple[str, ...] | None, str | None]] = {
 }
 _UNSEEN = "script, style, noscript, template, head"
 _NO_LETTERS = re.compile(r"[\W_]+")
+_WORD = re.compile(r"\S+")
 _ROOM = 1 << 22
 
 
 class _Words:
     """Stands in for a tokenizer where tokens don't count."""
 
-    def encode(self, text: str) -> list[str]:
-        return text.split()
+    lines_apart = False
 
-    def chat(self, messages: list[dict[str, str]]) -> list[Any]:
-        import numpy as np
+    def encode(self, text: str) -> np.ndarray:
+        return self.encode_with_starts(text)[0]
 
+    def encode_with_starts(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        starts = np.array([word.start() for word in _WORD.finditer(text)], np.int32)
+        return np.zeros(len(starts), np.int32), starts
+
+    def chat(self, messages: list[dict[str, Any]]) -> list[Any]:
         return [np.zeros(1, np.int32) for _ in messages]
 
 
@@ -173,6 +179,7 @@ def measure(
     *,
     speed_only: bool,
     misses: bool,
+    native: bool,
     sites: SiteTemplates | None = None,
 ) -> Any:
     fields, name = SETS[folder.name]
@@ -183,7 +190,7 @@ def measure(
         body = (folder / line["html"]).read_bytes()
         started, cpu = time.monotonic(), time.process_time()
         try:
-            page = read(body, url=line.get("url"))
+            page = read(body, url=line.get("url"), native=native)
         except Refused as refusal:
             page = None
             report.refused[refusal.reason.value] += 1
@@ -276,6 +283,7 @@ def main() -> None:
     parser.add_argument("--model", default=None, help="whose tokenizer counts the tokens")
     parser.add_argument("--no-tokens", action="store_true")
     parser.add_argument("--speed-only", action="store_true", help="read the pages, nothing else")
+    parser.add_argument("--python", action="store_true", help="the text by a walk in Python")
     parser.add_argument("--templates", action="store_true", help="learn sites as pages go by")
     parser.add_argument("--misses", action="store_true", help="name the values that are lost")
     parser.add_argument("--json", action="store_true")
@@ -308,6 +316,7 @@ def run(arguments: argparse.Namespace, tokenizer: Any, sites: SiteTemplates | No
             tokenizer,
             speed_only=arguments.speed_only,
             misses=arguments.misses,
+            native=not arguments.python,
             sites=sites,
         )
         crashes += report.crashes

@@ -61,7 +61,9 @@ def _documents(text: str) -> list[Any]:
     text = _WRAPPING.sub("", text)
     documents = _series(text)
     if not documents:
-        documents = _series(_TRAILING_COMMA.sub(r"\1", _COMMENT.sub(lambda found: found[1] or "", text)))
+        documents = _series(
+            _TRAILING_COMMA.sub(r"\1", _COMMENT.sub(lambda found: found[1] or "", text))
+        )
     return documents
 
 
