@@ -33,7 +33,9 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
 
 FROM python:3.11-slim
 RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin pagemill \
- && install -d -o 10001 -g 10001 -m 700 /run/pagemill
+ && install -d -o 10001 -g 10001 -m 700 /run/pagemill \
+ && install -d -o 10001 -g 10001 -m 755 /run/roles /run/roles/redis \
+ && install -d -o 10001 -g 10001 -m 700 /run/roles/api /run/roles/worker /run/roles/producer /run/roles/monitor
 COPY --from=dependencies /opt/pagemill /opt/pagemill
 COPY --from=model /opt/cache /opt/cache
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \

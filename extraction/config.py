@@ -29,6 +29,9 @@ from .reason import Reason, Refused
 PREFIX = "PAGEMILL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 SERVER_VARIABLE = PREFIX + "REDIS_SERVER"
+# The token of `engine_url`: no setting, so that it is neither written to a file nor shown.
+TOKEN_VARIABLE = PREFIX + "ENGINE_TOKEN"
+_NO_SETTINGS = (CONFIG_VARIABLE, TOKEN_VARIABLE)
 
 
 class Settings(BaseSettings):
@@ -52,6 +55,13 @@ class Settings(BaseSettings):
     engine_timeout_s: float = Field(
         default=60.0, gt=0, le=86_400, description="Silence that means it's gone"
     )
+    engine_url: str = Field(
+        default="",
+        description="OpenAI-compatible server that workers ask instead: http://HOST:PORT/v1",
+    )
+    engine_model: str = Field(default="", description="The model's name there; empty: `model`")
+    engine_max_model_len: int = Field(default=8192, ge=256, description="Its context there")
+    engine_concurrency: int = Field(default=32, ge=1, le=1024, description="Answers at once there")
     model: str = Field(default="smollm2-135m-instruct", description="Name, folder, file or HF id")
     cache: Path | None = Field(default=None, description="Cache folder of models and grammars")
 
@@ -117,6 +127,13 @@ class Settings(BaseSettings):
             raise ValueError(str(error)) from None
         return endpoint
 
+    @field_validator("engine_url")
+    @classmethod
+    def _engine_url_is_one(cls, url: str) -> str:
+        if url:
+            check_server_url(url)
+        return url
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -153,6 +170,21 @@ def _database(query: str) -> str:
     return "0"
 
 
+def check_server_url(url: str) -> None:
+    """ValueError, which doesn't quote it, for what is no address of an OpenAI-compatible server."""
+    try:
+        parts = urlsplit(url)
+        served = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        served = False
+    if not served:
+        raise ValueError("it is neither http://HOST:PORT/v1 nor https://HOST/v1")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError(
+            f"it holds a user, a query or a fragment; a token goes into {TOKEN_VARIABLE}"
+        )
+
+
 def redact_url(url: str) -> str:
     """The URL with its password replaced by `***`."""
     parts = urlsplit(url)
@@ -185,7 +217,7 @@ def load_settings(**overrides: Any) -> Settings:
     `overrides` (command-line options) go first; a None among them counts as not given.
     """
     variables = [PREFIX + name.upper() for name in Settings.model_fields]
-    given = [key for key in os.environ if key.startswith(PREFIX) and key != CONFIG_VARIABLE]
+    given = [key for key in os.environ if key.startswith(PREFIX) and key not in _NO_SETTINGS]
     _refuse_unknown(given, variables, "the environment")
     path = os.environ.get(CONFIG_VARIABLE)
     if path is not None:

@@ -31,6 +31,7 @@ from .record import (
     Result,
     Timings,
 )
+from .remote_engine import RemoteEngine
 from .templates import SiteTemplates
 from .verbatim import verbatim_values
 
@@ -267,16 +268,20 @@ class Extractor:
                     waiting.append(prepared)
             if waiting:
                 answers = Answers(waiting)
-                outputs = engine.generate(
-                    answers.requests(),
-                    tokenizer_hash=self.tokenizer.hash,
-                    grammars=answers.grammars(),
-                )
-                running.append((answers, outputs))
+                running.append((answers, self._ask(engine, waiting, answers)))
         for answers, outputs in running:
             for output in outputs:
                 if (whole := answers.add(output)) is not None:
                     yield self.finish(*whole)
+
+    def _ask(
+        self, engine: Engine, waiting: Sequence[Prepared], answers: Answers
+    ) -> Iterator[Output]:
+        if isinstance(engine, RemoteEngine):
+            return engine.answer(waiting)
+        return engine.generate(
+            answers.requests(), tokenizer_hash=self.tokenizer.hash, grammars=answers.grammars()
+        )
 
     def _record(self, prepared: Prepared, answers: Sequence[Answer]) -> tuple[Any, Problem | None]:
         """The page's record. Where the engine gave up on a window, there is none; a window whose

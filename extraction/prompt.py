@@ -111,6 +111,11 @@ def build(
     return prompts
 
 
+def framed(page_text: str) -> str:
+    """Return the user message of a `Prompt.page_text`."""
+    return f"{_OPEN}\n{page_text}\n{_CLOSE}"
+
+
 @lru_cache(maxsize=64)
 def _encoded(tokenizer: Encoder, text: str) -> NDArray[np.int32]:
     return tokenizer.encode(text)

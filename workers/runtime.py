@@ -6,6 +6,7 @@ Made at first use, so after the fork; nothing here imports torch.
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 
 from pagemill import schemas
 from pagemill.engine import store
@@ -13,8 +14,10 @@ from pagemill.engine.client import EngineClient
 from pagemill.engine.tokenizer import Tokenizer
 from pagemill.extraction.assembly import make_extractor, open_ledger
 from pagemill.extraction.config import Settings, load_settings
+from pagemill.extraction.engine_source import ConnectedEngine, EngineSource
 from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.pipeline import BurstRunner
+from pagemill.extraction.remote_engine import RemoteEngine, server_of
 
 from .engines import AnnouncedEngines
 
@@ -36,12 +39,7 @@ class Runtime:
         """Return this thread's runner; EngineError until an engine has answered once."""
         runner: BurstRunner | None = getattr(self._threads, "runner", None)
         if runner is None:
-            engines = AnnouncedEngines(
-                self.redis,
-                namespace=self.settings.namespace,
-                default_endpoint=self.settings.engine_endpoint,
-                connect=self._connect,
-            )
+            engines = self._engines()
             runner = BurstRunner(
                 self.ledger,
                 self._shared_extractor(engines),
@@ -54,17 +52,33 @@ class Runtime:
             self._threads.runner = runner
         return runner
 
+    def _engines(self) -> EngineSource:
+        if self.settings.engine_url:
+            return ConnectedEngine(self._remote)
+        return AnnouncedEngines(
+            self.redis,
+            namespace=self.settings.namespace,
+            default_endpoint=self.settings.engine_endpoint,
+            connect=self._connect,
+        )
+
     def _connect(self, endpoint: str) -> EngineClient:
         return EngineClient.connect(
             endpoint, connect_timeout_s=5.0, silence_timeout_s=self.settings.engine_timeout_s
         )
 
-    def _shared_extractor(self, engines: AnnouncedEngines) -> Extractor:
+    def _remote(self) -> RemoteEngine:
+        return RemoteEngine.connect(server_of(self.settings), self._tokenizer)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(store.resolve(self.settings.model).directory)
+
+    def _shared_extractor(self, engines: EngineSource) -> Extractor:
         with self._lock:
             if self._extractor is None:
                 info = engines.choose("").info
-                tokenizer = Tokenizer.load(store.resolve(self.settings.model).directory)
-                self._extractor = make_extractor(self.settings, tokenizer, info, self.redis)
+                self._extractor = make_extractor(self.settings, self._tokenizer, info, self.redis)
             return self._extractor
 
 

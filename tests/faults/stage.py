@@ -182,7 +182,7 @@ class Stage:
         # I1, I2: all that was accepted is terminal within a bound.
         wait(
             lambda: journal.read(self.ledger, batch) >= len(accepted),
-            120,
+            patience_s(len(accepted)),
             f"{len(accepted)} terminal pages of {batch}: {Counter(journal.states.values())}, "
             f"{self._depth()}",
         )
@@ -234,6 +234,11 @@ class Stage:
     def _left(self) -> set[bytes]:
         kinds = {key.split(b"}:")[1].split(b":")[0] for key in self.ledger.redis.scan_iter("{*")}
         return kinds & {b"body", b"queue", b"waiters", b"leases", b"heads", b"parked", b"inflight"}
+
+
+def patience_s(pages: int) -> float:
+    """How long a burst may take on a machine that does other things too."""
+    return 120 + pages / 5
 
 
 def settle(seconds: float) -> None:

@@ -17,7 +17,7 @@ from pagemill.engine.store import ModelFiles
 
 from .catalogue import FAULTS
 from .conftest import wait
-from .stage import Stage
+from .stage import Stage, patience_s
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def run(stage: Stage, numbers: Sequence[int], pages: int) -> None:
                 faults.enter_context(FAULTS[number](stage))
     finally:
         stage.heal()
-        submitter.join(120)
+        submitter.join(patience_s(pages))
     assert not submitter.is_alive()
     assert len(journal.accepted) == pages
     stage.check(batch, journal)
@@ -81,7 +81,7 @@ def test_in_pairs(stage: Stage, pair: tuple[int, int]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", sorted(FAULTS), ids=name_of)
 def test_alone_in_a_long_burst(stage: Stage, number: int) -> None:
     run(stage, [number], LONG)
