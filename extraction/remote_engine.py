@@ -27,6 +27,7 @@ from pagemill.engine.tokenizer import Tokenizer
 from . import prompt
 from .answers import Prepared
 from .config import TOKEN_VARIABLE, Settings, check_server_url
+from .links import with_link_ids
 
 _TRIES = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 15.0
@@ -226,7 +227,7 @@ class RemoteEngine:
                 "json_schema": {
                     "name": "record",
                     "strict": True,
-                    "schema": plain_schema(page.schema.schema),
+                    "schema": plain_schema(with_link_ids(page.schema.schema)),
                 },
             },
         }

@@ -162,6 +162,23 @@ def test_a_record_with_evidence(server: Server, byte_tokenizer: Tokenizer) -> No
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
 
 
+def test_addresses_are_asked_for_as_ids(server: Server, byte_tokenizer: Tokenizer) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"shop": {"type": "string", "format": "uri"}},
+        "required": ["shop"],
+    }
+    server.script = [reply('{"shop":"L1"}')]
+    engine = connect(server, byte_tokenizer)
+    page = PageInput(id="1", url="https://a.example/", body=b"<p><a href=/shop>Shop</a></p>")
+    [result] = Extractor(byte_tokenizer).run(engine, [(page, bind(schema))])
+    engine.close()
+    assert result.record == {"shop": "https://a.example/shop"}
+    [asked] = server.asked
+    form = asked["response_format"]["json_schema"]["schema"]
+    assert set(form["properties"]["shop"]) == {"type", "pattern"}
+
+
 def test_more_pages_than_answers_at_once(server: Server, byte_tokenizer: Tokenizer) -> None:
     results = ask(server, byte_tokenizer, 40, concurrency=3)
     assert sorted(int(result.id) for result in results) == list(range(40))
