@@ -178,11 +178,11 @@ class Scheduler:
         never took a lease has none to lose.
         """
     def propose(self, request_ids: _I64, starts: _I32, tokens: _I32) -> int:
-        """Guesses at the next tokens of running requests, for the next plan only.
+        """Guesses at the next tokens of requests, for the next plan that samples for them.
 
         `tokens[starts[i]:starts[i + 1]]` are for `request_ids[i]`. Returns how many requests
-        took theirs: those that run and that no outstanding plan has a row of. The plan cuts
-        drafts to the budget, the free blocks and the request's limit.
+        took theirs: those that no outstanding plan has a row of. The plan cuts drafts to the
+        budget, the free blocks and the request's limit. A prompt's last chunk takes them along.
         """
     def plan(self, now: float) -> Plan:
         """Choose the next step's work.
@@ -584,6 +584,8 @@ class Drafter:
         """
     def end(self, slot: int) -> None:
         """The request ends; call before `detach`, which takes its grammar."""
+    def first(self, grammar: Grammar) -> _I32:
+        """The tokens that a grammar's texts begin with, for a request that has no slot yet."""
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
         """By kind of guess: drafted tokens that were looked at, and those that held."""

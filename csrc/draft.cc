@@ -79,9 +79,25 @@ void Drafter::start(int32_t index, std::span<const int32_t> prompt, std::string_
       fresh.prompt = PromptText(std::move(text), page);
     }
     fresh.place.state = grammar.start(rows_.page(index));
+    if (output.empty()) {  // what first() told for it may be on its way
+      for (const int32_t token : first(grammar)) {
+        fresh.draft.push_back({token, {Guess::kForced, 0, 1.0f}});
+      }
+    }
   }
   slot = std::move(fresh);
   if (rows_.is_attached(index)) take(index, slot, output);
+}
+
+std::vector<int32_t> Drafter::first(const Grammar& grammar) const {
+  std::vector<int32_t> tokens;
+  RowState state = grammar.start();
+  while (config_.forced && tokens.size() < static_cast<size_t>(config_.most_tokens)) {
+    const int32_t only = grammar.only_token(state.state);
+    if (only < 0 || !grammar.advance(state, only)) break;
+    tokens.push_back(only);
+  }
+  return tokens;
 }
 
 void Drafter::end(int32_t index) {

@@ -33,6 +33,9 @@ class Drafter {
              std::span<const int32_t> output);
   void end(int32_t slot);
 
+  // The tokens that a grammar's texts begin with: drafts for a request that has no slot yet.
+  std::vector<int32_t> first(const Grammar& grammar) const;
+
   // What a step brought: per slot `counts` tokens, flat in `tokens`, of which the first might be
   // accepted drafts. Writes how many of those were forced and how many copied.
   void advance(std::span<const int32_t> slots, std::span<const int32_t> counts,

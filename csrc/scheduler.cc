@@ -158,7 +158,7 @@ bool Scheduler::propose(int64_t request_id, std::span<const int32_t> drafts) {
   const auto found = requests_.find(request_id);
   if (found == requests_.end()) return false;
   Request& request = *found->second;
-  if (request.state != RequestState::kRunning || request.in_flight > 0) return false;
+  if (request.state == RequestState::kEnded || request.in_flight > 0) return false;
   constexpr size_t most = 1024;  // far more than any drafter gets right
   request.drafts.assign(drafts.begin(), drafts.begin() + std::min(drafts.size(), most));
   request.has_drafts = !request.drafts.empty();

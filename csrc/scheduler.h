@@ -79,8 +79,9 @@ class Scheduler {
   // Clients that never took a lease have none to lose.
   void renew(int64_t client, double until);
 
-  // Guesses at the next tokens of a running request, for the next plan only. False, and nothing
-  // happens, unless the request runs and no outstanding plan has a row of it.
+  // Guesses at the next tokens of a request, for the next plan that samples for it: a prompt's last
+  // chunk takes them along. False, and nothing happens, when the request has ended or an outstanding
+  // plan has a row of it. They are lost when it is preempted.
   bool propose(int64_t request_id, std::span<const int32_t> drafts);
 
   Plan& plan(double now);
@@ -123,6 +124,7 @@ class Scheduler {
   bool place_token(Plan& plan, PlainRows& rows, Request& request);  // false: see place()
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
   int32_t chunk(int32_t wanted, int32_t room) const;
+  int32_t most_drafts(const Request& request, int32_t room) const;
   void drop_drafts(Request& request, int32_t used);
   void emit(Plan& plan, Request& request, int32_t tokens, int32_t drafts, int32_t passes);
   int32_t budget(const Plan& plan) const {

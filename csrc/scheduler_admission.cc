@@ -58,7 +58,13 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
 
   join_running(request);
   plan.rows[plan.num_rows] = {&request, num_hits, request.epoch, 0, false, false, true};
-  emit(plan, request, tokens, 0, 1);
+  // Drafts take what the last block has left: nobody waits longer for a guess.
+  int32_t drafts = 0;
+  if (!partial) {
+    const int32_t spare = request.capacity - request.known;
+    drafts = std::min(most_drafts(request, budget(plan) - tokens), spare);
+  }
+  emit(plan, request, tokens, drafts, 1);
   // At once: the next to start may share what this one computes.
   register_blocks(request, &plan.registered);
   return true;

@@ -154,14 +154,12 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   if (request.prefilling) {
     tokens = chunk(tokens, room);
     if (tokens == 0) return placed;
-  } else {
-    const auto proposed = static_cast<int32_t>(request.drafts.size());
-    if (request.pending == 0) {
-      drafts = std::max(0, std::min({proposed, room - 1, request.limit - end - 1}));
-    }
-    if (proposed == 0 && request.multi_step) {
-      passes = std::min(config_.num_scheduler_steps, request.limit - end);
-    }
+  } else if (request.drafts.empty() && request.multi_step) {
+    passes = std::min(config_.num_scheduler_steps, request.limit - end);
+  }
+  // A prompt's last chunk takes drafts along: its tokens are chosen in the same pass.
+  if (request.pending == 0 && request.computed + tokens == end) {
+    drafts = most_drafts(request, room - tokens);
   }
 
   const int32_t must_hold = request.computed + tokens;
@@ -217,6 +215,12 @@ Scheduler::Placement Scheduler::place(Plan& plan, Request& request, size_t at) {
   emit(plan, request, tokens, drafts, passes);
   if (has_full_blocks(request)) full_.push_back(&request);
   return placed;
+}
+
+// Of the drafts proposed for a request, those that its limit and `room` in the plan leave.
+int32_t Scheduler::most_drafts(const Request& request, int32_t room) const {
+  const auto proposed = static_cast<int32_t>(request.drafts.size());
+  return std::max(0, std::min({proposed, room, request.limit - request.known - 1}));
 }
 
 void Scheduler::drop_drafts(Request& request, int32_t used) {

@@ -68,5 +68,6 @@ class Launched:
     plan: Plan
     num_tokens: int
     slots: NDArray[np.int32]  # of the rows that sample
+    chunks: NDArray[np.int32]  # of the others, in the midst of their prompt
     plan_s: float
     result: Future[tuple[StepResult, float]]

@@ -98,6 +98,7 @@ class Stepper:
         if code == Refusal.NONE:
             entry.queued = True
             self._sorter.add(entry)
+            self._propose_first(entry)
             self._moved = self._clock()
         return code
 
@@ -189,9 +190,10 @@ class Stepper:
         if starts:
             self._sorter.fill()
         slots = np.ascontiguousarray(plan.slots[plan.sampled != 0])
+        chunks = np.ascontiguousarray(plan.slots[plan.sampled == 0])
         spent = self._clock() - started
         result = self._runner.submit(self._executor.execute, plan, starts)
-        return Launched(plan, plan.num_tokens, slots, spent, result)
+        return Launched(plan, plan.num_tokens, slots, chunks, spent, result)
 
     def _land(self, launched: Launched) -> list[Progress]:
         """Wait for a step's result and commit it."""
@@ -203,7 +205,7 @@ class Stepper:
         try:
             self._count_drafts(launched.slots, result)
             progress = self._commit(launched, result)
-            self._propose(launched.slots)
+            self._propose(np.concatenate([launched.slots, launched.chunks]))
             self._samples.fork(self)
             progress += self._beams.advance(self)
         except Exception as error:
@@ -274,8 +276,20 @@ class Stepper:
         self._counters.forced_tokens += int(result.forced.sum())
         self._counters.copied_tokens += int(result.copied.sum())
 
+    def _propose_first(self, entry: Entry) -> None:
+        """What an entry is sure to begin with rides in its prompt's last chunk."""
+        if entry.grammar is None or entry.output_ids or entry.request.sampling.num_scores:
+            return
+        tokens = self._executor.batch.first_drafts(entry.grammar)
+        if len(tokens):
+            bounds = np.array([0, len(tokens)], dtype=np.int32)
+            self.scheduler.propose(np.array([entry.number]), bounds, tokens)
+
     def _propose(self, slots: NDArray[np.int32]) -> None:
-        """Guess at what follows, for the next plan; requests that have ended take none."""
+        """Guess at what follows, for the next plan; requests that have ended take none.
+
+        Of requests in the midst of their prompt too: its last chunk takes drafts along.
+        """
         drafts = self._executor.propose(slots) if len(slots) else None
         if drafts is not None and len(drafts.tokens):
             numbers = [self._slots.number(slot) for slot in slots.tolist()]

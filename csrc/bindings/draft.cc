@@ -59,6 +59,9 @@ void bind_drafter(py::module_& m) {
           },
           py::arg("slot"), py::arg("prompt"), py::arg("page"), py::arg("output"))
       .def("end", &Drafter::end, py::arg("slot"))
+      .def("first", [](const Drafter& self, const Grammar& grammar) {
+        return array_of(self.first(grammar));
+      })
       .def(
           "advance",
           [](Drafter& self, const Array<int32_t>& slots, const Array<int32_t>& counts,

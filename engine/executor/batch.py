@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pagemill._core import Drafter, GrammarRows
+from pagemill._core import Drafter, Grammar, GrammarRows
 
 from ..counter_rng import uniforms
-from .rows import Drafts, SlotStart, StepResult
+from .rows import NO_I32, Drafts, SlotStart, StepResult
 from .step_cost import StepCost
 
 _I32 = NDArray[np.int32]
@@ -168,6 +168,10 @@ class Batch:
             return None
         fixed = self.step_cost.fixed_tokens(_FIXED_TOKENS)
         return Drafts(*self.drafter.propose(slots, fixed_tokens=fixed))
+
+    def first_drafts(self, grammar: Grammar) -> _I32:
+        """What a request under a grammar is sure to begin with; it needs no slot yet."""
+        return NO_I32 if self.drafter is None else self.drafter.first(grammar)
 
     def uniforms(self, slots: _I32, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """The random number in [0, 1) of each slot's token `places` after its next one.

@@ -142,6 +142,29 @@ def test_a_misleading_page_costs_no_answer(
     assert counters["scheduler_drafts_accepted"] < counters["scheduler_drafted_tokens"]
 
 
+@pytest.mark.parametrize("chunk", [1024, 16])
+def test_a_prompts_last_chunk_takes_drafts_along(
+    make_core: Make, request_of: Make, record_grammar: tuple[str, bytes], chunk: int
+) -> None:
+    """The first pass that samples brings what the grammar forces, and a token more."""
+    request = request_of("r", list(range(1, 34)), grammar=record_grammar[0], max_tokens=80)
+    request = msgspec.structs.replace(request, page=PAGE)
+    expected = answers(make_core(speculation="off"), [request], record_grammar)["r"][0]
+    core = make_core(max_num_batched_tokens=chunk, max_num_seqs=2, num_speculative_tokens=12)
+    core.handle(Submit("bytes-1", [request]))
+    core.handle(GrammarTable(*record_grammar))
+    while not (outputs := core.outputs.get((b"client", "r"))):
+        core.step()
+    forced = b'{"title":"'
+    assert bytes(outputs[0].token_ids).startswith(forced)
+    assert len(outputs[0].token_ids) > len(forced)
+    core.run()
+    tokens = [token for output in core.outputs[b"client", "r"] for token in output.token_ids]
+    assert tokens == expected
+    usage = core.outputs[b"client", "r"][-1].usage
+    assert usage.forced_tokens == core.core.stats().counters["forced_tokens"] >= len(forced)
+
+
 # --- the drafter itself ---------------------------------------------------------------------------
 
 

@@ -76,11 +76,10 @@ class PlainPlanner(PlainStore):
             tokens = self.chunk(tokens, room)
             if tokens == 0:
                 return False
-        else:
-            if pending == 0:
-                drafts = max(0, min(len(request.drafts), room - 1, request.limit - end - 1))
-            if not request.drafts and request.multi_step:
-                passes = min(self.sizes.num_scheduler_steps, request.limit - end)
+        elif not request.drafts and request.multi_step:
+            passes = min(self.sizes.num_scheduler_steps, request.limit - end)
+        if pending == 0 and request.computed + tokens == end:
+            drafts = max(0, min(len(request.drafts), room - tokens, request.limit - end - 1))
 
         size = self.sizes.block_size
         must_hold = request.computed + tokens
@@ -195,7 +194,12 @@ class PlainPlanner(PlainStore):
             self.grow(step.plan, request, self.take())
         request.registered = len(hits)
         request.computed = cached
-        self.emit(step, request, tokens, 0, 1).admitted = True
+        drafts = 0
+        if tokens == wanted:
+            left = request.limit - len(request.tokens) - 1
+            spare = len(request.blocks) * self.sizes.block_size - len(request.tokens)
+            drafts = max(0, min(len(request.drafts), self.room(step) - tokens, left, spare))
+        self.emit(step, request, tokens, drafts, 1).admitted = True
         self.register(request, step.registered)  # at once: the next to start may share the blocks
         return True
 

@@ -116,7 +116,7 @@ class PlainScheduler(PlainPlanner):
 
     def propose(self, id: int, drafts: list[int]) -> bool:
         request = self.requests.get(id)
-        if request is None or request.state != "running" or self.in_flight(request) > 0:
+        if request is None or request.state == "ended" or self.in_flight(request) > 0:
             return False
         request.drafts = list(drafts)
         return True

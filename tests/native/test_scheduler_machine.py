@@ -90,7 +90,7 @@ class Life:
 
     def propose(self, rng: random.Random) -> None:
         running = [request.id for request in self.pair.plain.running()]
-        for id in (self.some_id(rng), *running):
+        for id in (self.some_id(rng), self.next_id - 1, *running):
             if rng.random() < 0.5:
                 self.pair.propose(id, [rng.randint(0, 9) for _ in range(rng.randint(0, 6))])
 

@@ -29,11 +29,26 @@ def test_drafts_do_not_outlive_a_preemption() -> None:
     while it.native.stats()["preemptions"] == 0:
         plan = it.plan(0.0)
         it.commit(one_each(plan))
-        it.propose(2, [7])
+        if it.native.stats()["preemptions"] == 0:
+            it.propose(2, [7])
     it.cancel(1)
     plan = it.plan(0.0)
     assert plan.started_ids.tolist() == [2]
     assert plan.num_drafts.tolist() == [0]
+
+
+def test_drafts_wait_for_the_prompts_last_chunk() -> None:
+    it = pair(num_blocks=8, max_model_len=32, max_num_batched_tokens=4, block_size=4)
+    it.add(1, list(range(1, 7)), max_tokens=20)
+    it.propose(1, [7, 8, 9])
+    plan = it.plan(0.0)
+    assert (plan.sampled.tolist(), plan.num_drafts.tolist()) == ([0], [0])
+    it.commit([])
+    plan = it.plan(0.0)
+    assert (plan.sampled.tolist(), plan.num_drafts.tolist()) == ([1], [2])  # the budget's rest
+    assert plan.token_ids.tolist() == [5, 6, 7, 8]
+    it.commit([([7, 8, 5], False)])
+    assert it.plan(0.0).positions.tolist() == [8]
 
 
 def test_cancel_during_a_step_frees_nothing_before_it_is_over() -> None:
