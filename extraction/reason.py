@@ -60,6 +60,7 @@ class Reason(enum.StrEnum):
     LEASE_EXPIRED = "lease_expired"
     LEDGER_FULL = "ledger_full"
     LEDGER_UNAVAILABLE = "ledger_unavailable"
+    MODEL_UNKNOWN = "model_unknown"
     RATE_LIMITED = "rate_limited"
     RECORD_EXPIRED = "record_expired"
     REQUEST_INVALID = "request_invalid"

@@ -4,6 +4,7 @@ Knows no engine, no pages and no model; `library` holds ready-made schemas.
 """
 
 from . import library
+from .choices import compile_choices
 from .compiler import CompiledSchema, compile, share_cache
 from .diff import Change, diff, verdict
 from .errors import SchemaReason, SchemaRefused
@@ -28,6 +29,7 @@ __all__ = [
     "Validator",
     "canonical_json",
     "compile",
+    "compile_choices",
     "content_hash",
     "diff",
     "infer",

@@ -19,7 +19,7 @@ from .services import in_thread
 # Everything else needs "read"; what isn't served needs a key all the same.
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 _CONSOLE = "/console/"
-_SUBMIT = frozenset({"/v1/extract", "/v1/batches", "/v1/chat/completions"})
+_SUBMIT = frozenset({"/v1/extract", "/v1/batches", "/v1/chat/completions", "/v1/completions"})
 _SCHEMAS = "/v1/schemas/"
 
 

@@ -33,6 +33,7 @@ _STATUS: Mapping[Reason, int] = {
     Reason.API_KEY_INVALID: 401,
     Reason.SCOPE_MISSING: 403,
     Reason.BATCH_UNKNOWN: 404,
+    Reason.MODEL_UNKNOWN: 404,
     Reason.SCHEMA_UNKNOWN: 404,
     Reason.BODY_ENCODING_INVALID: 400,
     Reason.INPUT_INVALID: 400,
@@ -163,7 +164,7 @@ def _validation(items: Sequence[Mapping[str, Any]], known: Sequence[str]) -> Res
     places = []
     for item in items:
         where, *path = item["loc"]
-        message = str(item["msg"])
+        message = str(item["msg"]).removeprefix("Value error, ")
         if item["type"] == "extra_forbidden" and path:
             message = f"unknown field {path[-1]!r}"
             if hint := nearest(str(path[-1]), list(known)):

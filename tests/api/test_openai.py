@@ -142,7 +142,7 @@ def test_a_seed_fixes_a_sampled_answer(api: httpx.Client, model: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "reason", "word"),
     [
-        ({"model": "gpt-4"}, 400, "request_invalid", "use smollm2"),
+        ({"model": "gpt-4"}, 404, "model_unknown", "use smollm2"),
         ({"messages": []}, 422, "request_invalid", "messages"),
         ({"temprature": 1}, 422, "request_invalid", "did you mean temperature"),
         ({"n": 17}, 422, "request_invalid", "/n"),
@@ -162,7 +162,7 @@ def test_a_seed_fixes_a_sampled_answer(api: httpx.Client, model: str) -> None:
             "without temperature",
         ),
         ({"tools": [{}]}, 422, "request_invalid", "/tools"),
-        ({"response_format": {"type": "json_object"}}, 400, "request_invalid", "json_schema"),
+        ({"response_format": {"type": "json_schema"}}, 400, "request_invalid", "json_schema"),
         ({"messages": [{"role": "user", "content": "a " * 30_000}]}, 422, "prompt_too_long", ""),
         (
             {
