@@ -1,4 +1,4 @@
-# make demo | make test | make lint | make slow | make faults | make soak | make fuzz | make tsan | make quality.
+# make demo | make test | make lint | make slow | make clients | make faults | make soak | make fuzz | make tsan | make quality.
 # Needs Python >= 3.11 and a C++20 compiler; everything else goes into .venv. PIP_FLAGS reaches pip, e.g. an index of
 # CPU builds.
 PYTHON ?= python3
@@ -13,12 +13,13 @@ SOURCES := $(shell find csrc $(PACKAGES) -type f -not -name '*.pyc')
 CHECKED := $(wildcard $(PACKAGES) tests demo benchmarks)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help install model demo test quality lint typecheck slow faults soak fuzz tsan containers clean
+.PHONY: help install model demo test quality lint typecheck slow clients faults soak fuzz tsan containers clean
 
 help:
 	@echo 'make demo           the whole line on sample pages, from nothing'
 	@echo 'make test           lint, types and the tests that take minutes'
 	@echo 'make slow           the tests that take longer'
+	@echo 'make clients        openai, Instructor, LangChain, Crawl4AI and Schemathesis against the API (900 MB)'
 	@echo 'make faults         25 faults in the middle of bursts, alone and in all pairs (an hour)'
 	@echo 'make soak           a million random scheduler steps under sanitizers'
 	@echo 'make fuzz           ten minutes of mutated pages through the text builder under sanitizers'
@@ -59,6 +60,16 @@ test: lint typecheck model
 
 slow: model
 	$(PYTEST) -m 'slow and not long'
+
+# Instructor, LangChain and Crawl4AI want versions of their own: an environment on top of the other.
+CLIENTS := .venv/clients
+clients: model
+	test -x $(CLIENTS)/bin/python || $(BIN)/python -m venv $(CLIENTS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  "$$($(CLIENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/api/clients.txt
+	HOME=$(CURDIR)/$(CLIENTS) $(CLIENTS)/bin/python -m pytest -p no:schemathesis -m 'slow or not slow' \
+	  tests/api/test_client_openai.py tests/api/test_client_others.py
 
 faults: model
 	$(PYTEST) tests/faults

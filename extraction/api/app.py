@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 from collections.abc import AsyncIterator
 
@@ -14,6 +15,7 @@ from .. import logs
 from ..api_keys import ApiKeys
 from ..config import Settings, load_settings
 from . import (
+    openapi,
     problems,
     routes_batches,
     routes_console,
@@ -70,6 +72,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes_console.router,
     ):
         app.include_router(router, dependencies=dependencies)
+    app.openapi = functools.partial(openapi.document, app)  # type: ignore[method-assign]
     problems.install(app)
     app.add_exception_handler(ClientGone, _nobody_listens)
     app.add_middleware(BodyLimits, limit_of=_BodyLimit(chosen))

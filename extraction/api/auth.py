@@ -20,6 +20,7 @@ from .services import in_thread
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 _CONSOLE = "/console/"
 _SUBMIT = frozenset({"/v1/extract", "/v1/batches", "/v1/chat/completions", "/v1/completions"})
+_BATCHES = "/v1/batches/"
 _SCHEMAS = "/v1/schemas/"
 
 
@@ -79,7 +80,7 @@ def _token(scope: Scope) -> str:
 
 
 def _needed(method: str, path: str) -> api_keys.Scope:
-    if method == "POST" and path in _SUBMIT:
+    if method == "POST" and (path in _SUBMIT or path.startswith(_BATCHES)):
         return "submit"
     if method not in ("GET", "HEAD") and path.startswith(_SCHEMAS):
         return "admin"

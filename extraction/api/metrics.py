@@ -117,10 +117,10 @@ def _ledger(depth: QueueDepth | None) -> Iterator[Metric]:
         return
     pages = GaugeMetricFamily(
         "pagemill_pages",
-        "Pages queued and leased now; done, failed and dead ever",
+        "Pages queued and leased now; done, failed, dead and cancelled ever",
         labels=["state"],
     )
-    for state in ("queued", "leased", "done", "failed", "dead"):
+    for state in ("queued", "leased", "done", "failed", "dead", "cancelled"):
         pages.add_metric([state], getattr(depth, state))
     yield pages
     yield _gauge("queue_oldest_seconds", "Age of the page that waits longest", depth.oldest_s)

@@ -138,7 +138,10 @@ class BatchAccepted(Strict):
 
 
 class BatchProgress(Strict):
-    """How far a batch is; `finished` once nothing is pending."""
+    """How far a batch is; `finished` once nothing is pending.
+
+    `cancelled` pages are those for which the batch didn't wait any longer when it was cancelled.
+    """
 
     id: str
     total: int
@@ -146,6 +149,7 @@ class BatchProgress(Strict):
     done: int
     failed: int
     dead: int
+    cancelled: int
     finished: bool
     created_s: float
     finished_s: float

@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from ..finished import record_line
 from ..inputs import BadInput, ReadPage, line_limit, page_of_line, parse_line
 from ..ledger import BatchStatus
 from ..reason import Reason, Refused
 from .auth import batch_mark, may_read_batch, owned
+from .batch_events import progress_events
 from .batch_intake import BatchIntake
+from .extraction import EVENTS_TYPE
 from .models import BatchAccepted, BatchProgress, BatchQuery, BatchRequest
 from .problems import parse_body, problem_of, refuse
 from .services import Services, in_thread, services_of
@@ -155,6 +158,36 @@ def batch_progress(
     return _progress(found)
 
 
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/{batch_id}/events", response_class=StreamingResponse, responses=_EVENTS)
+async def batch_events(
+    request: Request, batch_id: str, services: Annotated[Services, Depends(services_of)]
+) -> Response:
+    """Progress as server-sent events: `progress` when it changes, at the end `finished`."""
+
+    async def ask() -> BatchProgress:
+        return await in_thread(batch_progress, request, batch_id, services)
+
+    return StreamingResponse(progress_events(await ask(), ask), media_type=EVENTS_TYPE)
+
+
+@router.post("/{batch_id}/cancel")
+def cancel_batch(
+    request: Request, batch_id: str, services: Annotated[Services, Depends(services_of)]
+) -> BatchProgress:
+    """Cancel a batch: it takes no more pages, and pages that wait for it alone are forgotten.
+
+    Pages that a worker has finish, and have records. Calling again is harmless.
+    """
+    _check_owner(request, batch_id)
+    services.ledger.cancel(batch_id)
+    return batch_progress(request, batch_id, services)
+
+
 def _check_owner(request: Request, batch_id: str) -> None:
     # Another's batch is as unknown as one that isn't there.
     if not may_read_batch(request, batch_id):
@@ -173,6 +206,7 @@ def _progress(status: BatchStatus) -> BatchProgress:
         done=status.done,
         failed=status.failed,
         dead=status.dead,
+        cancelled=status.cancelled,
         finished=status.finished,
         created_s=status.created_s,
         finished_s=status.finished_s,

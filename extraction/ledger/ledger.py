@@ -22,6 +22,7 @@ from .types import (
 
 _DEAD_AT_ONCE = 500
 _COMMITS_AT_ONCE = 64
+_CANCELLED_AT_ONCE = 1000
 # Pages of one site that follow each other: they share what their site's template has in common.
 _SITE_RUN = 8
 _LOSSES = {"engine_lost": Reason.ENGINE_UNAVAILABLE, "crashed": Reason.INTERNAL_ERROR}
@@ -88,6 +89,12 @@ class Ledger(LedgerReader):
                 Reason.LEDGER_FULL,
                 f"the ledger has reached its limit of {what}",
                 advice="wait until pages are done, then submit again",
+            )
+        if reply and reply[0] == b"closed":
+            raise Refused(
+                Reason.REQUEST_INVALID,
+                "the batch was cancelled and takes no more pages",
+                advice="submit under another batch or Idempotency-Key",
             )
         if reply and reply[0] == b"limited":
             raise Refused(
@@ -219,6 +226,36 @@ class Ledger(LedgerReader):
             for at in range(0, len(ids), _DEAD_AT_ONCE)
             for page in self._run(script, shard, *ids[at : at + _DEAD_AT_ONCE])
         ]
+
+    def cancel(self, batch: str) -> int:
+        """Cancel a batch; return for how many of its pages it waits no longer.
+
+        Waiting pages that neither another batch nor anybody else wants are forgotten; submitted
+        again, they are new. Leased pages finish, and count. Calling again is harmless. Raises
+        Refused(BATCH_UNKNOWN).
+        """
+        shards = range(len(self._prefixes)) if is_batch_id(batch) else range(0)
+        counts = {shard: self._cancel_in(shard, batch, known=False) for shard in shards}
+        if all(count is None for count in counts.values()):
+            raise Refused(Reason.BATCH_UNKNOWN, f"no batch {batch[:128]!r}")
+        # The others must not take pages of it either, from an upload that is still going on.
+        later = [
+            self._cancel_in(shard, batch, known=True)
+            for shard, count in counts.items()
+            if count is None
+        ]
+        return sum(count or 0 for count in [*counts.values(), *later])
+
+    def _cancel_in(self, shard: int, batch: str, *, known: bool) -> int | None:
+        """Cancel what a shard has of a batch; None where it has nothing, and nobody knows it."""
+        cursor, ended = b"0", 0
+        while True:
+            reply = self._run("cancel", shard, batch, cursor, _CANCELLED_AT_ONCE, int(known))
+            if reply is None:
+                return None
+            cursor, ended = reply[0], ended + int(reply[1])
+            if cursor == b"0":
+                return ended
 
     def reap(self, *, limit: int = 200) -> ReapReport:
         """Return expired leases, give up hopeless pages, drop what has passed its retention.

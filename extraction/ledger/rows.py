@@ -126,6 +126,7 @@ def batch_status(batch_id: str, rows: Sequence[Mapping[bytes, bytes]]) -> BatchS
         done=total(b"done"),
         failed=total(b"failed"),
         dead=total(b"dead"),
+        cancelled=total(b"cancelled"),
         created_s=min(int(row.get(b"created", b"0")) for row in known) / 1000,
         finished_s=0.0,
     )

@@ -21,6 +21,7 @@ NAMES = (
     "depth",
     "retry",
     "drop",
+    "cancel",
 )
 
 

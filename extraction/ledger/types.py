@@ -100,7 +100,7 @@ class PageStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of a batch. `pending` = total - done - failed - dead.
+    """Progress of a batch. `pending` = total - done - failed - dead - cancelled.
 
     Times are Unix seconds; `finished_s` is 0 until no page is pending.
     """
@@ -112,10 +112,11 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     dead: int
     created_s: float
     finished_s: float
+    cancelled: int = 0
 
     @property
     def pending(self) -> int:
-        return self.total - self.done - self.failed - self.dead
+        return self.total - self.done - self.failed - self.dead - self.cancelled
 
     @property
     def finished(self) -> bool:
@@ -161,6 +162,7 @@ class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     dead: int = 0
+    cancelled: int = 0
     submitted: int = 0
     resubmitted: int = 0
     lost: int = 0

@@ -56,7 +56,9 @@ def client(url: str, keys: ApiKeys, tenant: str, *scopes: Scope) -> httpx.Client
         ("GET", "/v1/schemas"),
         ("GET", "/metrics"),
         ("GET", "/nothing"),
+        ("POST", "/v1/batches/any/cancel"),
         ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
     ],
 )
 def test_without_a_valid_key_there_is_nothing(

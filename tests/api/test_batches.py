@@ -153,3 +153,49 @@ def test_a_made_up_cursor_is_refused(api: httpx.Client) -> None:
     accepted = api.post("/v1/batches", json={"schema": STOCK, "pages": [page("z")]}).json()
     reply = api.get(f"/v1/batches/{accepted['id']}/records", params={"cursor": "moon"})
     expect_problem(reply, 400, "request_invalid")
+
+
+def test_a_cancelled_batch_is_over_and_takes_no_more(api: httpx.Client) -> None:
+    pages = [page(f"cancel {n}") for n in range(60)]
+    key = {"idempotency-key": "to-be-cancelled"}
+    batch = api.post("/v1/batches", json={"schema": STOCK, "pages": pages}, headers=key).json()
+    reply = api.post(f"/v1/batches/{batch['id']}/cancel")
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["total"] == 60
+    state = finished(api, batch["id"])
+    assert state["done"] + state["cancelled"] == 60
+    assert len(records(api, batch["id"])) == state["done"]
+    again = api.post("/v1/batches", json={"schema": STOCK, "pages": pages}, headers=key)
+    expect_problem(again, 400, "request_invalid", "another batch")
+    # What was forgotten is new to another batch.
+    other = api.post("/v1/batches", json={"schema": STOCK, "pages": pages}).json()
+    assert other["created"] == state["cancelled"]
+    assert finished(api, other["id"])["done"] == 60
+
+
+def test_progress_comes_as_events(api: httpx.Client) -> None:
+    pages = [page(f"event {n}") for n in range(20)]
+    batch = api.post("/v1/batches", json={"schema": STOCK, "pages": pages}).json()
+    events: list[tuple[str, dict[str, Any]]] = []
+    with api.stream("GET", f"/v1/batches/{batch['id']}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        name = ""
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                events.append((name, json.loads(line.removeprefix("data: "))))
+    *progress, (last, state) = events
+    assert {kind for kind, _ in progress} <= {"progress"}
+    assert (last, state["done"], state["finished"]) == ("finished", 20, True)
+    done = [told["done"] for _, told in events]
+    assert done == sorted(done)
+
+
+@pytest.mark.parametrize("what", ["", "/events", "/records"])
+def test_a_batch_that_is_not_there(api: httpx.Client, what: str) -> None:
+    expect_problem(api.get(f"/v1/batches/nothing{what}"), 404, "batch_unknown")
+
+
+def test_a_batch_that_is_not_there_is_not_cancelled(api: httpx.Client) -> None:
+    expect_problem(api.post("/v1/batches/nothing/cancel"), 404, "batch_unknown")

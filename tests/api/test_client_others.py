@@ -75,9 +75,15 @@ def test_langchain(api_url: str, model: str, method: str) -> None:
     )
     bound = chat.with_structured_output(Stock, method=method)
     assert isinstance(bound.invoke("The kettle is in stock."), Stock)
-    assert isinstance(asyncio.run(bound.ainvoke("The kettle is in stock.")), Stock)
     *_, last = bound.stream("The kettle is in stock.")
     assert isinstance(last, Stock)
+
+
+def test_langchain_awaits(api_url: str, model: str) -> None:
+    langchain = pytest.importorskip("langchain_openai", reason=f"langchain-openai {WHY}")
+    chat = langchain.ChatOpenAI(base_url=f"{api_url}/v1", api_key="none", model=model)
+    bound = chat.with_structured_output(Stock)
+    assert isinstance(asyncio.run(bound.ainvoke("The kettle is in stock.")), Stock)
 
 
 def test_langchain_chats(api_url: str, model: str) -> None:

@@ -3,6 +3,7 @@
 -- KEYS[1] is the prefix of a shard's keys, {namespace:shard}; all keys share its hash tag.
 --   :page:ID       hash    state token worker queue cost at body schema meta url submitted finished
 --                          losses blamed alone company capped reason message result
+--                          direct: it was submitted outside of batches
 --   :body:SHA256   hash    data (compressed), refs: how many pages need it
 --   :schemas       hash    schema version -> how many pages may yet need it
 --   :queue:NAME    list    waiting pages; NAME is CLASS|TENANT|WORK|SITE, WORK standing for schema
@@ -21,7 +22,8 @@
 --   :leases        zset    page ids by deadline (ms)
 --   :terminal, :dead       zset of page ids by time of finishing
 --   :waiters:ID    list    "BATCH\0CLIENT" of those that wait for a page, or had it when it died
---   :batch:B       hash    total done failed dead created finished
+--   :batch:B       hash    total done failed dead cancelled created finished; closed: it was
+--                          cancelled and takes no more pages
 --   :batch:B:ids   set     page id and client id, joined, of the pages that count
 --   :batch:B:records list  the same of those that have finished; empty where a dead page that
 --                          was listed there is tried again

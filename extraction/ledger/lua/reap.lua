@@ -38,8 +38,11 @@ end
 for _, batch in ipairs(redis.call('ZRANGEBYSCORE', P .. ':batches', '-inf', now - retention_ms,
   'LIMIT', 0, limit)) do
   local key = P .. ':batch:' .. batch
-  local sums = redis.call('HMGET', key, 'total', 'done', 'failed', 'dead')
-  local finished = tonumber(sums[2] or '0') + tonumber(sums[3] or '0') + tonumber(sums[4] or '0')
+  local sums = redis.call('HMGET', key, 'total', 'done', 'failed', 'dead', 'cancelled')
+  local finished = 0
+  for at = 2, 5 do
+    finished = finished + tonumber(sums[at] or '0')
+  end
   if tonumber(sums[1] or '0') <= finished then
     redis.call('DEL', key, key .. ':ids', key .. ':records')
     redis.call('ZREM', P .. ':batches', batch)

@@ -1,6 +1,7 @@
 -- ARGV: batch, max_queued, max_bytes, pages_per_s, tokens_per_s, burst_s (rates of each tenant, 0
 -- for none), then per page: id, client, queue, tokens, body hash, body, meta, url, digest of the
--- url, schema. Returns per page {state, created}, or {'full', what}, or {'limited', ms to wait}.
+-- url, schema. Returns per page {state, created}, or {'full', what}, or {'limited', ms to wait}, or
+-- {'closed'} for a batch that was cancelled.
 
 local FIRST, FIELDS = 7, 10
 local now = now_ms()
@@ -8,6 +9,9 @@ local batch, max_queued, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3
 local rates = { pages = tonumber(ARGV[4]), tokens = tonumber(ARGV[5]) }
 local burst_s = tonumber(ARGV[6])
 
+if batch ~= '' and redis.call('HEXISTS', P .. ':batch:' .. batch, 'closed') == 1 then
+  return { 'closed' }
+end
 local states, new_pages, new_bytes, tenants = {}, 0, 0, {}
 for at = FIRST, #ARGV, FIELDS do
   local id = ARGV[at]
@@ -91,6 +95,9 @@ for at = FIRST, #ARGV, FIELDS do
     count('submitted', 1)
   else
     count('resubmitted', 1)
+  end
+  if batch == '' and (state == 'queued' or state == 'leased') then
+    redis.call('HSET', page_key(id), 'direct', '1')
   end
   if batch ~= '' then
     if redis.call('SADD', P .. ':batch:' .. batch .. ':ids', id .. client) == 1 then
