@@ -51,9 +51,7 @@ class _Input:
     page: str  # what verbatim strings are copied from, and drafts are taken from
 
 
-async def _input(
-    tokenizer: Tokenizer, prompt: str | list[int], info: Welcome, at: int
-) -> _Input:
+async def _input(tokenizer: Tokenizer, prompt: str | list[int], info: Welcome, at: int) -> _Input:
     if isinstance(prompt, str):
         return _Input(await in_thread(tokenizer.encode, prompt), prompt)
     if max(prompt) >= info.vocab_size:

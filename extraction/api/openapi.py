@@ -8,6 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ..reason import Reason
+from .models import BatchRequest, ExtractRequest
+from .openapi_examples import BODIES, PARAMETERS
 from .problems import MEDIA_TYPE
 
 _EXAMPLE = {
@@ -54,6 +56,8 @@ _PROBLEM: dict[str, Any] = {
     },
     "example": _EXAMPLE,
 }
+# Bodies that routes read themselves, since they take other content types too.
+_READ_BY_ROUTES = (ExtractRequest, BatchRequest)
 _UNUSED = ("HTTPValidationError", "ValidationError")
 
 
@@ -67,11 +71,25 @@ def document(app: FastAPI) -> dict[str, Any]:
         for name in _UNUSED:
             schemas.pop(name, None)
         schemas["Problem"] = _PROBLEM
+        for model in _READ_BY_ROUTES:
+            described = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(described.pop("$defs", {}))
+            schemas[model.__name__] = described
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        for operations in made["paths"].values():
-            for operation in operations.values():
+        for path, operations in made["paths"].items():
+            for method, operation in operations.items():
+                _add_examples(operation, BODIES.get((method, path), {}))
                 answers = operation["responses"]
                 answers.pop("422", None)  # FastAPI's own form of it, which is never sent
                 answers["default"] = {"description": "A problem", "content": content}
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _add_examples(operation: dict[str, Any], bodies: dict[str, Any]) -> None:
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        if kind in bodies:
+            content["example"] = bodies[kind]
+    for parameter in operation.get("parameters", []):
+        if parameter["name"] in PARAMETERS:
+            parameter["example"] = PARAMETERS[parameter["name"]]

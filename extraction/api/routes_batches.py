@@ -158,6 +158,9 @@ def batch_progress(
     return _progress(found)
 
 
+_LINES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {NDJSON_TYPES[0]: {"schema": {"type": "string"}}}}
+}
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
 }
@@ -213,7 +216,7 @@ def _progress(status: BatchStatus) -> BatchProgress:
     )
 
 
-@router.get("/{batch_id}/records", response_class=Response, responses={200: {"content": {}}})
+@router.get("/{batch_id}/records", response_class=Response, responses=_LINES)
 async def batch_records(
     request: Request,
     batch_id: str,

@@ -44,7 +44,12 @@ _REQUEST_BODY = {
 }
 
 
-@router.post("/extract", openapi_extra=_REQUEST_BODY, response_model=None)
+_STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
+}
+
+
+@router.post("/extract", openapi_extra=_REQUEST_BODY, response_model=None, responses=_STREAMED)
 async def extract(
     request: Request,
     query: Annotated[ExtractQuery, Query()],

@@ -14,6 +14,7 @@ from .auth import tenant_of
 from .chat_evidence import add_evidence
 from .completion import Piece, Prompt, generate
 from .disconnect import until_gone
+from .extraction import EVENTS_TYPE
 from .openai_answers import ChatShape, Shape, TextShape, collect, events
 from .openai_formats import constraint_of
 from .openai_models import ChatRequest, CompletionRequest, Sampled
@@ -22,6 +23,10 @@ from .problems import refuse
 from .services import Services, in_thread, services_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI-compatible"])
+
+_STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
+}
 
 
 @router.get("/models")
@@ -50,7 +55,7 @@ async def _model(services: Services) -> dict[str, Any]:
     }
 
 
-@router.post("/chat/completions", response_model=None)
+@router.post("/chat/completions", response_model=None, responses=_STREAMED)
 async def chat_completions(
     request: Request,
     asked: ChatRequest,
@@ -78,7 +83,7 @@ async def chat_completions(
     return JSONResponse(answer)
 
 
-@router.post("/completions", response_model=None)
+@router.post("/completions", response_model=None, responses=_STREAMED)
 async def completions(
     request: Request,
     asked: CompletionRequest,
@@ -120,7 +125,7 @@ async def _answer(
         per_prompt=prompt.per_request,
         with_usage=with_usage,
     )
-    return StreamingResponse(stream, media_type="text/event-stream")
+    return StreamingResponse(stream, media_type=EVENTS_TYPE)
 
 
 async def _first(pieces: AsyncIterator[Piece]) -> Piece:

@@ -62,7 +62,7 @@ def list_schemas(services: Annotated[Services, Depends(services_of)]) -> SchemaL
     )
 
 
-@router.put("/{name}", status_code=201)
+@router.put("/{name}", status_code=201, responses={200: {"model": SchemaRegistered}})
 def put_schema(
     name: str,
     schema: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])],
