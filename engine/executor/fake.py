@@ -109,9 +109,13 @@ class FakeExecutor(Executor):
         return total
 
     def _pick(self, value: int, bitmask: _I32, constrained: bool) -> int:
-        legal = np.flatnonzero(np.unpackbits(bitmask.view(np.uint8), bitorder="little"))
-        ends = legal[np.isin(legal, self._eos_ids)]
-        others = legal[~np.isin(legal, self._eos_ids)]
+        # Most words are empty: mostly a grammar leaves few tokens.
+        words = np.flatnonzero(bitmask)
+        bits = np.unpackbits(bitmask[words].view(np.uint8), bitorder="little").reshape(-1, 32)
+        rows, places = np.nonzero(bits)
+        legal = words[rows] * 32 + places
+        is_end = np.isin(legal, self._eos_ids)
+        ends, others = legal[is_end], legal[~is_end]
         if not len(legal):
             raise RuntimeError("a mask without a legal token")
         wants_end = constrained or value % _END_EVERY == 0
