@@ -6,14 +6,21 @@ DIR has score.py and a folder per set with gold.jsonl and pages. Each page goes 
 the default model, once with the page's metadata (`on`: known values and the metadata block) and
 once without (`off`); `--modes known` leaves the model out: the record is what is known. Pages are
 taken evenly from each set's file. Keys: `<set>.<mode>.<field>.{precision,recall,f1}`, and of the
-first mode `evidence.{share,correct}`: string values that have evidence, and evidence that says
-`exact` and whose place holds the value. `baselines`: published outputs for the same products.
+first mode `evidence.{share,correct,pieces}`: string values that have evidence; of evidence that says
+`exact`, the share whose place holds the value; of places in the visible text, the share whose
+pieces of the source say the same. `baselines`: published outputs for the same products.
+
+`--ablate` takes 40 pages of each set through `on` and then with one part after the other left out:
+`off`, `no_known_values` (the model answers what metadata would) and `one_window` (long pages are
+cut).
 """
 
 from __future__ import annotations
 
 import argparse
+import html
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,7 +34,7 @@ from pagemill import schemas
 from pagemill.extraction import known as known_values
 from pagemill.extraction.bound_schema import BoundSchema, bind
 from pagemill.extraction.extractor import Extractor
-from pagemill.extraction.page import read
+from pagemill.extraction.page import Page, read
 from pagemill.extraction.reason import Refused
 from pagemill.extraction.record import Evidence, ExtractOptions, PageInput, Result
 
@@ -56,7 +63,15 @@ SETS: dict[str, tuple[str, dict[str, str]]] = {
         {"title": "title", "author": "authors", "date": "date_published"},
     ),
 }
-MODES = ("on", "off", "known")
+# What differs from the defaults; `known` has no model.
+MODES: dict[str, dict[str, Any]] = {
+    "on": {},
+    "off": {"metadata": False},
+    "no_known_values": {"known_values": False},
+    "one_window": {"max_windows": 1},
+    "known": {},
+}
+ABLATED_PAGES = 40
 Lines = list[dict[str, Any]]
 
 
@@ -121,11 +136,23 @@ def strings_of(record: Any, at: str = "") -> Iterator[tuple[str, str]]:
             yield from strings_of(value, f"{at}/{i}")
 
 
+# What stands between texts of different elements, of ours or as white space.
+_JOINTS = re.compile(r"[\s|~\[\]#:/-]+")
+
+
+def said_by_source(page: Page, start: int, end: int) -> bool:
+    """Whether the source's pieces for a place say what stands there."""
+    pieces = page.source_pieces(start, end)
+    source = "".join(html.unescape(page.source[piece.start : piece.end]) for piece in pieces)
+    return _JOINTS.sub("", source) == _JOINTS.sub("", page.text[start:end])
+
+
 class EvidenceCount:
     """How many string values have evidence, and whether it is right."""
 
     def __init__(self) -> None:
         self.strings = self.with_evidence = self.exact = self.right = 0
+        self.places = self.right_pieces = 0
 
     def add(self, page: PageInput, result: Result) -> None:
         if result.record is None:
@@ -140,6 +167,10 @@ class EvidenceCount:
             self.with_evidence += 1
             if evidence.source == "text":
                 text: str | None = content.text
+                self.places += 1
+                self.right_pieces += said_by_source(content, evidence.start, evidence.end)
+            elif evidence.source == "link":
+                text = next(link.href for link in content.links() if link.id == evidence.path)
             elif evidence.path == "url":
                 text = page.url
             else:
@@ -152,6 +183,7 @@ class EvidenceCount:
         return {
             "share": round(self.with_evidence / self.strings, 4) if self.strings else None,
             "correct": round(self.right / self.exact, 4) if self.exact else None,
+            "pieces": round(self.right_pieces / self.places, 4) if self.places else None,
         }
 
 
@@ -177,8 +209,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--modes", default="on,off", help="of on, off, known")
-    parser.add_argument("--limit", type=int, default=10, help="pages of each set; 0: all")
+    parser.add_argument("--modes", default="on,off", help=f"of {', '.join(MODES)}")
+    parser.add_argument("--ablate", action="store_true", help="one part after the other left out")
+    parser.add_argument("--limit", type=int, help="pages of each set (10); 0: all")
     parser.add_argument("--model", default=None)
     parser.add_argument("--max-tokens", type=int, default=768)
     parser.add_argument("--max-page-tokens", type=int, default=3072)
@@ -186,8 +219,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
+    if arguments.ablate:
+        modes = [mode for mode in MODES if mode != "known"]
+    if arguments.limit is None:
+        arguments.limit = ABLATED_PAGES if arguments.ablate else 10
     if unknown := set(modes) - set(MODES):
-        parser.error(f"no mode {unknown.pop()}: on, off or known")
+        parser.error(f"no mode {unknown.pop()}: there are {', '.join(MODES)}")
     found: dict[str, Any] = {}
     count = EvidenceCount()
     with ExitStack() as stack:
@@ -206,7 +243,7 @@ def main() -> None:
                 if mode == "known":
                     results = [known_alone(page, schema) for page in pages]
                 else:
-                    results = runner.run(pages, schema, metadata=mode == "on")
+                    results = runner.run(pages, schema, MODES[mode])
                 records = {
                     result.id: {
                         gold: result.record[field]
@@ -253,8 +290,10 @@ class _Runner:
             "max_windows": arguments.max_windows,
         }
 
-    def run(self, pages: list[PageInput], schema: BoundSchema, *, metadata: bool) -> list[Result]:
-        options = ExtractOptions(**self._options, metadata=metadata)
+    def run(
+        self, pages: list[PageInput], schema: BoundSchema, changes: dict[str, Any]
+    ) -> list[Result]:
+        options = ExtractOptions(**(self._options | changes))
         asked = [(page, schema) for page in pages]
         return list(self._extractor.run(self._engine, asked, options))
 

@@ -180,9 +180,8 @@ def read_metadata(tree: LexborHTMLParser, limits: PageLimits) -> Metadata:
             continue
         chars += len(text)
         things.extend((f"jsonld/{len(things) + i}", thing) for i, thing in enumerate(read))
-    if tree.root is not None and tree.css_first("[itemscope]") is not None:
-        items = microdata.read_items(tree.root)
-        things.extend((f"microdata/{i}", thing) for i, thing in enumerate(items))
+    items = microdata.read_items(tree)
+    things.extend((f"microdata/{i}", thing) for i, thing in enumerate(items))
     collector = _Collector()
     title = _head(tree, collector)
     for path, thing in _ordered(things):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _URL_ATTRIBUTES = {
     "a": "href",
@@ -26,23 +26,27 @@ _MAX_VALUES = 500
 _MAX_CHARS = 4000
 
 
-def read_items(root: LexborNode) -> list[dict[str, Any]]:
-    """Return the top-level items below `root`, each like a JSON-LD object with @type.
+def read_items(tree: LexborHTMLParser) -> list[dict[str, Any]]:
+    """Return the top-level items of a page, each like a JSON-LD object with @type.
 
     An item that stands within another but is no property of it counts as top-level.
     """
     items: list[dict[str, Any]] = []
-    # Depth first; each open element carries the item that its properties belong to.
-    waiting: list[tuple[LexborNode, dict[str, Any] | None]] = [(root, None)]
-    visited = values = 0
-    while waiting and visited < _MAX_NODES and values < _MAX_VALUES:
-        node, owner = waiting.pop()
-        visited += 1
+    # The item that the properties within an element belong to, by the element's address.
+    owners: dict[int, dict[str, Any] | None] = {}
+    values = 0
+    done: set[int] = set()
+    for node in tree.css("[itemscope], [itemprop]"):
+        if node.mem_id in done:
+            continue
+        done.add(node.mem_id)
+        if len(owners) > _MAX_NODES or values >= _MAX_VALUES:
+            break
+        owner = _owner(node.parent, owners)
         attributes = node.attributes
         name = attributes.get("itemprop")
-        inner = owner
         if "itemscope" in attributes:
-            inner = {"@type": _type_name(attributes.get("itemtype"))}
+            inner = owners[node.mem_id] = {"@type": _type_name(attributes.get("itemtype"))}
             if name and owner is not None:
                 _add(owner, name, inner)
             else:
@@ -50,9 +54,20 @@ def read_items(root: LexborNode) -> list[dict[str, Any]]:
         elif name and owner is not None:
             values += 1
             _add(owner, name, _value(node, attributes))
-        children = [(child, inner) for child in node.iter()]
-        waiting.extend(reversed(children))
     return [item for item in items if len(item) > 1]
+
+
+def _owner(
+    node: LexborNode | None, owners: dict[int, dict[str, Any] | None]
+) -> dict[str, Any] | None:
+    """The item that what stands in an element belongs to; each element is asked once."""
+    asked: list[int] = []
+    while node is not None and node.mem_id not in owners:
+        asked.append(node.mem_id)
+        node = node.parent
+    owner = owners[node.mem_id] if node is not None else None
+    owners.update(dict.fromkeys(asked, owner))
+    return owner
 
 
 def _type_name(itemtype: str | None) -> str:

@@ -29,9 +29,10 @@ class ParsedPage:
 
 def parse(html: str, limits: PageLimits) -> ParsedPage:
     """Return the parsed page; Refused (page_too_deep) when parsing it would take too long."""
-    utf8 = html.encode("utf-8", "surrogatepass")
+    # Half of a pair of surrogates is no character, and the parser's own encoding drops it too.
+    utf8 = html.encode("utf-8", "ignore")
     cost = _core.page_cost(utf8)
-    if html.count("<") > _FEW_TAGS and _is_deep(html, cost, limits):
+    if _is_deep(html, cost, limits) and html.count("<") > _FEW_TAGS:
         raise Refused(
             Reason.PAGE_TOO_DEEP,
             "the page's elements are nested too deeply",
@@ -44,7 +45,7 @@ def parse(html: str, limits: PageLimits) -> ParsedPage:
     ):
         raise Refused(Reason.PAGE_TOO_DEEP, "an element has too many attributes")
     # `scripting`: what stands in <noscript> is for other browsers, and stays one text node.
-    tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS.value, scripting=True)
+    tree = LexborHTMLParser(utf8, options=LexborDocumentOptions.WO_EVENTS.value, scripting=True)
     return ParsedPage(tree, utf8)
 
 
@@ -52,5 +53,5 @@ def _is_deep(html: str, cost: _core.PageCost, limits: PageLimits) -> bool:
     if cost.open_elements > limits.max_parse_work or cost.reopened > limits.max_reopened:
         return True
     # Inside of these, list items and table cells nest like any other element.
-    is_foreign = "<svg" in html or "<math" in html
-    return is_foreign and cost.open_elements_foreign > 8 * limits.max_parse_work
+    is_foreign_deep = cost.open_elements_foreign > 8 * limits.max_parse_work
+    return is_foreign_deep and ("<svg" in html or "<math" in html)

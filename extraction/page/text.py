@@ -63,7 +63,7 @@ def visible_text(
         if found == _core.PageTextOutcome.TOO_MANY_NODES:
             raise _too_many_nodes(limits)
         deadline.check()
-    source = page.utf8.decode("utf-8", "surrogatepass")
+    source = page.utf8.decode()
     return walked_text(root, source, limits, deadline, menus=menus)
 
 
