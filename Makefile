@@ -22,7 +22,7 @@ help:
 	@echo 'make clients        openai, Instructor, LangChain, Crawl4AI and Schemathesis against the API (900 MB)'
 	@echo 'make faults         25 faults in the middle of bursts, alone and in all pairs (an hour)'
 	@echo 'make soak           a million random scheduler steps under sanitizers'
-	@echo 'make fuzz           ten minutes of mutated pages through the text builder under sanitizers'
+	@echo 'make fuzz           ten minutes each of mutated pages through the parts of reading'
 	@echo 'make tsan           the threads around the scheduler under ThreadSanitizer'
 	@echo 'make lint           ruff and mypy alone'
 	@echo 'make quality        reading and known values on large sets of pages (QUALITY_DATA=DIR)'
@@ -83,7 +83,8 @@ soak:
 	  tests/native/soak.cc $(SCHEDULER) -o build/soak
 	build/soak 1000000
 
-# Ten minutes of mutated pages through the text builder; FUZZ_PAGES may name pages of one's own.
+# Ten minutes each of mutated pages through the text builder alone, the decoder, the metadata reader,
+# and all of reading; FUZZ_PAGES may name pages of one's own.
 FUZZ_SECONDS ?= 600
 FUZZ_PAGES ?=
 fuzz: $(INSTALLED)
@@ -93,6 +94,10 @@ fuzz: $(INSTALLED)
 	  tests/native/page_fuzz.cc $(addprefix csrc/page_,cost.cc markup.cc repeats.cc sight.cc text.cc \
 	  writer.cc) -o build/page_fuzz
 	build/page_fuzz $(FUZZ_SECONDS) 1 build/fuzz/*.html
+	for part in decode metadata read; do \
+	  $(BIN)/python tests/extraction/fuzz_pages.py $$part $(FUZZ_SECONDS) 1 tests/quality/pages/*.html \
+	    $(FUZZ_PAGES) || exit 1; \
+	done
 
 tsan:
 	mkdir -p build

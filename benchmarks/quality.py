@@ -6,8 +6,8 @@ DIR has score.py and a folder per set with gold.jsonl and pages. Each page goes 
 the default model, once with the page's metadata (`on`: known values and the metadata block) and
 once without (`off`); `--modes known` leaves the model out: the record is what is known. Pages are
 taken evenly from each set's file. Keys: `<set>.<mode>.<field>.{precision,recall,f1}`, and of the
-first mode `evidence.{share,correct,pieces}`: string values that have evidence; of evidence that says
-`exact`, the share whose place holds the value; of places in the visible text, the share whose
+first mode `evidence.{share,correct,pieces}`: string values that have evidence; of evidence that
+says `exact`, the share whose place holds the value; of places in the visible text, the share whose
 pieces of the source say the same. `baselines`: published outputs for the same products.
 
 `--ablate` takes 40 pages of each set through `on` and then with one part after the other left out:

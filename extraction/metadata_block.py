@@ -14,6 +14,7 @@ _MAX_TAG_CHARS = 120
 _TELLING_CHARS = 80
 # Meta tags that only some schemas ask for, and words by which their fields would speak of them.
 _ASKED_BY = {
+    "description": ("description", "summary", "about", "teaser"),
     "image": ("image", "picture", "photo"),
     "keywords": ("keyword", "tag"),
     "locale": ("language", "locale"),
@@ -22,6 +23,7 @@ _ASKED_BY = {
     "section": ("section", "categor"),
     "tag": ("keyword", "tag"),
     "type": ("kind of page", "page type"),
+    "url": ("url", "link", "website", "web site"),
 }
 
 
@@ -32,14 +34,15 @@ def metadata_lines(page: Page, schema: SchemaPrompt, known: Collection[str] = ()
     ("outer.inner"); meta tags as they are, shortened, where the text doesn't say the same. A schema
     that names no sources gets all things that the page describes.
     """
-    lines = [f"url: {page.url}"] if page.url else []
+    asked = schema.system.lower()
+    lines = [f"url: {page.url}"] if page.url and _speaks_of(asked, "url") else []
     if schema.sources:
         told = list(_told(page, schema, known))
         fields = {field for field, _ in told}.union(known)
     else:
         told = [(entry.key, entry.value) for entry in page.metadata.entries if entry.thing]
         fields = set(known)
-    tags = [entry for entry in _tags(page, schema.system.lower()) if entry.key not in fields]
+    tags = [entry for entry in _tags(page, asked) if entry.key not in fields]
     lines += grouped_lines((entry.key, entry.value[:_MAX_TAG_CHARS]) for entry in tags)
     return lines + grouped_lines(told)
 
@@ -67,8 +70,7 @@ def _tags(page: Page, asked: str) -> Iterator[MetadataEntry]:
             continue
         if entry.path.startswith("state/") and not _is_asked(entry, asked):
             continue
-        words = _ASKED_BY.get(entry.key)
-        if words is not None and not any(word in asked for word in words):
+        if not _speaks_of(asked, entry.key):
             continue
         before = said.setdefault(entry.key, [])
         if any(entry.value in value for value in before):
@@ -77,6 +79,11 @@ def _tags(page: Page, asked: str) -> Iterator[MetadataEntry]:
             continue
         before.append(entry.value)
         yield entry
+
+
+def _speaks_of(asked: str, key: str) -> bool:
+    words = _ASKED_BY.get(key)
+    return words is None or any(word in asked for word in words)
 
 
 def _is_asked(entry: MetadataEntry, asked: str) -> bool:

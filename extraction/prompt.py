@@ -27,7 +27,7 @@ from .windows import Window, split
 
 # Raised when the wording changes, here or in schema_prompt, or the choice of what is shown of a
 # long page: it is part of a page's identity.
-PROMPT_VERSION = 5
+PROMPT_VERSION = 6
 
 _OPEN, _CLOSE = "<page>", "</page>"
 _DELIMITER = re.compile(r"<(/?)(?=page>)", re.IGNORECASE)

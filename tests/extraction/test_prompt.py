@@ -44,7 +44,7 @@ def test_metadata_follows_the_text(byte_tokenizer: Tokenizer) -> None:
     html = "<title>Oak shelf</title><meta name=author content=Ann><p>A shelf of oak</p>"
     prompt = make(byte_tokenizer, page_of(html, "https://s.example/1"))
     text = byte_tokenizer.decode(prompt.token_ids[prompt.salt_from :])
-    order = ["<page>", "A shelf of oak", "https://s.example/1", "Oak shelf", "Ann", "</page>"]
+    order = ["<page>", "A shelf of oak", "Oak shelf", "Ann", "</page>"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert not prompt.page_cut
