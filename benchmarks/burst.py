@@ -12,8 +12,9 @@ latency_p95_s, ttft_p50_s, ttft_p95_s, valid_share (against the schema, by jsons
 peak_rss_mib (engine, API and its server, sampled), output_tokens_mean, drafted_share,
 python_share (of the step loop's time, what isn't spent in the decoder's one call: the loop,
 masks, drafts). With fp32 among the kinds:
-identical_share and field_agreement of the others' records with fp32's. With --ablate also
-`without`: the same keys with one optimisation off.
+identical_share and field_agreement of the others' records with fp32's, and output_tokens_ratio, the
+mean number of output tokens over fp32's. With --ablate also `without`: the same keys with one
+optimisation off; --only NAME runs some of them, without the run that has all on.
 """
 
 from __future__ import annotations
@@ -62,9 +63,20 @@ SCHEMA: dict[str, Any] = {
 # Engine options that switch one optimisation off.
 ABLATIONS = {
     "drafts": ["--speculation", "off"],
+    "forced_runs": ["--speculation", "page"],
+    "copied_spans": ["--speculation", "forced"],
     "prefix_cache": ["--no-enable-prefix-caching"],
     "cascade": ["--no-enable-cascade-attention"],
     "int8_kv": ["--kv-cache-dtype", "fp32"],
+    # Every prompt in one step, so that the step has to hold the longest.
+    "chunked_prefill": [
+        *("--no-enable-chunked-prefill", "--max-model-len", "4096"),
+        *("--max-num-batched-tokens", "4096"),
+    ],
+    "batching": ["--max-num-seqs", "1"],
+    "sparse_logits": ["--no-sparse-logits"],
+    "amx": ["--instruction-set", "avx512"],
+    "avx512": ["--instruction-set", "avx2"],
 }
 TIMEOUT_S = 1800.0
 
@@ -266,7 +278,7 @@ def main() -> int:
     parser.add_argument("--schema", type=Path, help="another JSON Schema file")
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--ablate", action="store_true", help="also with each optimisation off")
-    parser.add_argument("--only", nargs="+", help="of the ablations only these")
+    parser.add_argument("--only", nargs="+", choices=ABLATIONS, help="of the ablations only these")
     parser.add_argument("--engine-option", nargs="+", default=[], help="words for the engine")
     parser.add_argument("--json", action="store_true", help="figures as the last line of output")
     arguments = parser.parse_args()
@@ -282,9 +294,13 @@ def main() -> int:
         options = ["--dtype", kind, *arguments.engine_option]
         # Pages stand behind the same tag in all runs, so that records can be compared.
         tag = "Page " + hashlib.sha256(str(len(pages)).encode()).hexdigest()[:6]
-        results[kind], records[kind] = measure(pages, schema, options, arguments.max_tokens, tag)
-        say(f"{kind}: " + _line(results[kind]))
-        if arguments.ablate:
+        results[kind] = {}
+        if not arguments.only:
+            results[kind], records[kind] = measure(
+                pages, schema, options, arguments.max_tokens, tag
+            )
+            say(f"{kind}: " + _line(results[kind]))
+        if arguments.ablate or arguments.only:
             without = results[kind]["without"] = {}
             for name in arguments.only or ABLATIONS:
                 without[name], _ = measure(
@@ -294,8 +310,11 @@ def main() -> int:
     if "fp32" in records:
         for kind, found in records.items():
             if kind != "fp32":
-                results[kind] |= agreement(found, records["fp32"])
-                say(f"{kind} beside fp32: {agreement(found, records['fp32'])}")
+                beside = agreement(found, records["fp32"])
+                lengths = [results[name]["output_tokens_mean"] for name in (kind, "fp32")]
+                beside["output_tokens_ratio"] = lengths[0] / lengths[1]
+                results[kind] |= beside
+                say(f"{kind} beside fp32: {_line(beside)}")
     if arguments.json:
         print(json.dumps(results))
     return 0

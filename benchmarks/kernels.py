@@ -244,7 +244,10 @@ def measure_decoder(
 ) -> Figures:
     """Whole forward passes: what of the kernels' roofline they reach together."""
     for kind in kinds:
+        start = time.perf_counter()
         decoder = NativeDecoder(files, kind)
+        took = time.perf_counter() - start
+        yield f"{kind} decoder, loading", {"ms": took * 1e3, "mib": decoder.num_bytes / 2**20}
         for name, rows in steps.items():
             yield f"{kind} decoder, {name}", measure_step(machine, decoder, kind, rows, seconds)
 
@@ -288,6 +291,9 @@ def main() -> int:
         file=sys.stderr,
     )
     prefill = {"prefill of 512": Rows(1, 512, 512), "512 behind 2,560": Rows(1, 512, 3072)}
+    contexts = {
+        f"decode of 32 at {context:,}": Rows(32, 1, context) for context in (500, 1000, 2000)
+    }
     decode = {
         "decode of 1": Rows(1, 1, 1400),
         "decode of 32": Rows(32, 1, 1400),
@@ -301,7 +307,7 @@ def main() -> int:
     if not arguments.only_decoder:
         figures = [
             measure_products(machine, model, arguments.kinds, arguments.rows, arguments.seconds),
-            measure_attention(machine, model, prefill | decode, arguments.seconds),
+            measure_attention(machine, model, prefill | decode | contexts, arguments.seconds),
             *figures,
         ]
     for found in figures:

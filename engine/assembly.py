@@ -86,6 +86,11 @@ def _real(
             raise _invalid("--kv-cache-dtype int8 is for --executor cpu")
     torch.set_num_threads(config.num_threads())
     _core.set_num_threads(config.num_threads())
+    if config.instruction_set != "auto":
+        try:
+            _core.use_instruction_set(config.instruction_set)
+        except ValueError as error:
+            raise _invalid(f"--instruction-set: {error}") from None
     make = _native if native else _torch
     return make(config, files, vocabulary, model, device)
 

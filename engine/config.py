@@ -82,6 +82,7 @@ class EngineConfig:
     client_timeout_s: float = 120.0  # a client with requests that is silent for so long is gone
     shutdown_timeout_s: float = 5.0  # for running requests after SIGTERM
     threads: int = 0  # of the compute pools
+    instruction_set: str = "auto"  # auto (the fastest) | portable | avx2 | avx512 | amx
     seed: int = 0  # enters the generator of every sampled request
     fake_step_ms: float = 0.0  # latency of the fake executor's step
     # Known to vLLM's users and not served: any value but 1 is refused.
@@ -97,6 +98,11 @@ class EngineConfig:
         _one_of("dtype", self.dtype, tuple(DTYPES))
         _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "fp32", "int8"))
         _one_of("scheduling_policy", self.scheduling_policy, POLICIES)
+        _one_of(
+            "instruction_set",
+            self.instruction_set,
+            ("auto", "portable", "avx2", "avx512", "amx"),
+        )
         _one_of("speculation", self.speculation, ("auto", "forced", "page", "off"))
         if not 1 <= self.num_speculative_tokens <= _MAX_DRAFT:
             raise _invalid("num_speculative_tokens", f"must lie in 1 to {_MAX_DRAFT}")
@@ -192,6 +198,7 @@ _HELP = {
     "client_timeout_s": "seconds after which a silent client's requests are cancelled",
     "shutdown_timeout_s": "seconds for running requests after SIGTERM",
     "threads": "threads of the compute pools (0: one per CPU)",
+    "instruction_set": "of the CPU kernels: auto (the fastest), portable, avx2, avx512 or amx",
     "seed": "enters the generator of every sampled request",
     "fake_step_ms": "latency of the fake executor's step",
     "tensor_parallel_size": "only 1 is served",

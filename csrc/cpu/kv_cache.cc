@@ -8,22 +8,30 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <vector>
 
 namespace pagemill {
 namespace {
 
 constexpr float kLimit = 127.0f;
 
-// Rounds `count` numbers, the i-th to out + offset(i), and returns their scale.
-template <typename Offset>
-float round_to_int8(const float* values, int32_t count, int8_t* out, const Offset& offset) {
-  float largest = 0.0f;
-  for (int32_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(values[i]));
+// Rounds `count` numbers, a multiple of 16, and returns their scale. In lanes, so that any compiler
+// makes vectors of it.
+float round_to_int8(const float* values, int32_t count, int8_t* out) {
+  constexpr int32_t kLanes = 16;
+  float lanes[kLanes] = {};
+  for (int32_t i = 0; i < count; i += kLanes) {
+    for (int32_t l = 0; l < kLanes; ++l) {
+      const float size = std::fabs(values[i + l]);
+      lanes[l] = size > lanes[l] ? size : lanes[l];
+    }
+  }
+  const float largest = *std::max_element(lanes, lanes + kLanes);
   const float inverse = largest > 0.0f ? kLimit / largest : 0.0f;
   for (int32_t i = 0; i < count; ++i) {
     // Adding 1.5 * 2^23 rounds to nearest and leaves the whole number in the low bits.
     const float shifted = values[i] * inverse + 12582912.0f;
-    out[offset(i)] = static_cast<int8_t>(std::bit_cast<int32_t>(shifted) & 0xFF);
+    out[i] = static_cast<int8_t>(std::bit_cast<int32_t>(shifted) & 0xFF);
   }
   return largest / kLimit;
 }
@@ -96,14 +104,17 @@ void KvCache::write(int32_t layer, int32_t slot, const float* key, const float* 
     return;
   }
   const int32_t unit = token / kUnit * kUnit * head_dim_, lane = token % kUnit;
+  thread_local std::vector<int8_t> rounded;
+  rounded.resize(static_cast<size_t>(head_dim_));
   for (int32_t h = 0; h < num_kv_heads_; ++h, key += head_dim_, value += head_dim_) {
     const Head head = this->head(layer, block, h);
     auto* scales = const_cast<float*>(head.scales);
-    scales[token] = round_to_int8(key, head_dim_, const_cast<int8_t*>(head.keys) + unit,
-                                  [&](int32_t d) { return d / 2 * 2 * kUnit + 2 * lane + d % 2; });
-    scales[block_size_ + token] =
-        round_to_int8(value, head_dim_, const_cast<int8_t*>(head.values) + unit,
-                      [&](int32_t d) { return (lane / 2 * head_dim_ + d) * 2 + lane % 2; });
+    scales[token] = round_to_int8(key, head_dim_, rounded.data());
+    int8_t* keys = const_cast<int8_t*>(head.keys) + unit + 2 * lane;
+    for (int32_t d = 0; d < head_dim_; d += 2) std::copy_n(&rounded[d], 2, keys + d * kUnit);
+    scales[block_size_ + token] = round_to_int8(value, head_dim_, rounded.data());
+    int8_t* values = const_cast<int8_t*>(head.values) + unit + lane / 2 * 2 * head_dim_ + lane % 2;
+    for (int32_t d = 0; d < head_dim_; ++d) values[2 * d] = rounded[d];
   }
 }
 

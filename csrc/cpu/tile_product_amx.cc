@@ -22,8 +22,15 @@ constexpr int64_t kStride = kTileBytes;
 // cache, a core at times does such loops at its full rate whatever their registers, and at other
 // times at half of it with these four, at a quarter with all eight. As if registers were short then
 // for renaming, perhaps because another thread of the core uses tiles too.
-inline void multiply_tiles(const uint16_t* rows, const uint16_t* first, const uint16_t* second,
-                           int32_t tiles) {
+//
+// The vectors' work of the block before, `finish(line)` for its 16 lines, is spread between the
+// products, which leave the vectors' units idle.
+template <typename FinishLine>
+PAGEMILL_AVX512_INLINE void multiply_tiles(const uint16_t* rows, const uint16_t* first,
+                                           const uint16_t* second, int32_t tiles,
+                                           const FinishLine& finish) {
+  const int32_t step = (kRowTileHeight + tiles - 1) / tiles;
+  int32_t line = 0;
   for (int32_t tile = 0; tile < tiles; ++tile) {
     tile_load<2>(rows, kStride);
     tile_load<3>(first, kStride);
@@ -33,10 +40,12 @@ inline void multiply_tiles(const uint16_t* rows, const uint16_t* first, const ui
     rows += kRowTileElements;
     first += kRowTileElements;
     second += kRowTileElements;
+    for (const int32_t end = line + step; line < end; ++line) finish(line);
   }
 }
 
-// What two panels' sums of a block of rows become: one after the other in `out`.
+// What two panels' sums of a block of rows become, a line `j` of them at a time: one after the other
+// in `out`.
 class PlainFinish {
  public:
   static constexpr int32_t kStep = 2;
@@ -50,11 +59,10 @@ class PlainFinish {
   PAGEMILL_AVX512_INLINE void prefetch(int32_t row) const {
     for (int i = 0; i < count_; ++i) epilogues_[i].prefetch(row);
   }
-  PAGEMILL_AVX512_INLINE void finish(int32_t row, int32_t num_rows, const float* sums) const {
-    for (int i = 0; i < count_; ++i, sums += kSumElements) {
-      for (int32_t j = 0; j < num_rows; ++j) {
-        epilogues_[i].store(row + j, _mm512_load_ps(sums + j * kWideLanes));
-      }
+  PAGEMILL_AVX512_INLINE void line(int32_t row, int32_t j, const float* sums) const {
+    epilogues_[0].store(row + j, _mm512_load_ps(sums + j * kWideLanes));
+    if (count_ == 2) {
+      epilogues_[1].store(row + j, _mm512_load_ps(sums + kSumElements + j * kWideLanes));
     }
   }
 
@@ -78,14 +86,13 @@ class GatedFinish {
         depth_(product.outputs / 2) {}
 
   PAGEMILL_AVX512_INLINE void prefetch(int32_t) const {}
-  PAGEMILL_AVX512_INLINE void finish(int32_t row, int32_t num_rows, const float* sums) const {
-    uint16_t* target = out_ + int64_t{row} * depth_;  // rows of whole tiles come before
-    for (int32_t j = 0; j < num_rows; ++j, sums += kWideLanes, target += kRowTileDepth) {
-      const __m512 gate = gate_.scaled(_mm512_load_ps(sums));
-      const __m512 up = up_.scaled(_mm512_load_ps(sums + kSumElements));
-      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_mul_ps(silu(gate), up));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), (__m256i)rounded);
-    }
+  PAGEMILL_AVX512_INLINE void line(int32_t row, int32_t j, const float* sums) const {
+    // Rows of whole tiles come before.
+    uint16_t* target = out_ + int64_t{row} * depth_ + j * kRowTileDepth;
+    const __m512 gate = gate_.scaled(_mm512_load_ps(sums + j * kWideLanes));
+    const __m512 up = up_.scaled(_mm512_load_ps(sums + kSumElements + j * kWideLanes));
+    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_mul_ps(silu(gate), up));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), (__m256i)rounded);
   }
 
  private:
@@ -115,11 +122,12 @@ PAGEMILL_AVX512 void multiply(const TileProduct& product, const TileTask& task) 
   const size_t waiting_size = sections > 1 ? static_cast<size_t>(blocks) * 2 * kSumElements : 0;
   if (waiting.size() < waiting_size) waiting.resize(waiting_size);
   if (product.int8 != nullptr) wide.resize(2 * kSectionTiles * kRowTileElements);
-  alignas(64) float sums[2 * kSumElements];
+  alignas(64) float buffers[2][2 * kSumElements];
   const TileScope scope(TileShapes::full());
   for (int32_t panel = task.first_panel; panel < task.last_panel; panel += Finish::kStep) {
     const int32_t other = Finish::second(product, task, panel);
     const Finish finish(product, panel, other);
+    int32_t undone = -1;  // the first row of a block whose sums are in a buffer
     for (int32_t section = 0, first = 0; section < sections; ++section) {
       const int32_t tiles = (depth_tiles - first + sections - section - 1) / (sections - section);
       uint16_t* target = wide.data();
@@ -127,6 +135,7 @@ PAGEMILL_AVX512 void multiply(const TileProduct& product, const TileTask& task) 
       if (product.int8 != nullptr) target += kSectionTiles * kRowTileElements;
       const uint16_t* right =
           other == panel ? left : section_of(product, other, first, first + tiles, target);
+      const bool last = section + 1 == sections;
       for (int32_t block = 0; block < blocks; ++block) {
         float* kept = waiting.data() + int64_t{block} * 2 * kSumElements;
         if (section == 0) {
@@ -138,15 +147,26 @@ PAGEMILL_AVX512 void multiply(const TileProduct& product, const TileTask& task) 
         }
         const int32_t row = task.first_row + block * kRowTileHeight;
         const int64_t place = int64_t{row / kRowTileHeight} * depth_tiles + first;
-        const bool done = section + 1 == sections;
-        if (done) finish.prefetch(row);
-        multiply_tiles(product.rows + place * kRowTileElements, left, right, tiles);
-        float* sums_out = done ? sums : kept;
+        const uint16_t* rows = product.rows + place * kRowTileElements;
+        if (!last) {
+          multiply_tiles(rows, left, right, tiles, [](int32_t) PAGEMILL_AVX512 {});
+        } else {
+          finish.prefetch(row);
+          const float* before = buffers[(block + 1) % 2];
+          // A block before another is whole.
+          multiply_tiles(rows, left, right, tiles, [&](int32_t line) PAGEMILL_AVX512 {
+            if (undone >= 0 && line < kRowTileHeight) finish.line(undone, line, before);
+          });
+          undone = row;
+        }
+        float* sums_out = last ? buffers[block % 2] : kept;
         tile_store<0>(sums_out, kStride);
         tile_store<1>(sums_out + kSumElements, kStride);
-        if (done) finish.finish(row, std::min(kRowTileHeight, task.last_row - row), sums);
       }
       first += tiles;
+    }
+    for (int32_t line = 0; line < std::min(kRowTileHeight, task.last_row - undone); ++line) {
+      finish.line(undone, line, buffers[(blocks - 1) % 2]);
     }
   }
 }

@@ -24,6 +24,7 @@ from pagemill.engine.errors import EngineError, EngineReason
         ({"priority_ageing_s": float("nan")}, "--priority-ageing-s"),
         ({"fair_quantum": 0}, "--fair-quantum"),
         ({"prefix_group_size": 0}, "--prefix-group-size"),
+        ({"instruction_set": "mmx"}, "--instruction-set: 'mmx' is none of auto, portable, "),
         ({"max_num_batched_tokens": 63}, "--max-num-batched-tokens"),
     ],
 )
