@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace pagemill {
 
@@ -37,13 +38,27 @@ void Plan::clear() {
 }
 
 void PlainRows::save(Plan& plan) const {
-  const int32_t added = num_rows_ - first_;
-  std::fill_n(plan.sampled.begin() + first_, added, 1);
-  std::fill_n(plan.num_drafts.begin() + first_, added, 0);
-  std::fill_n(plan.passes.begin() + first_, added, 1);
-  plan.num_sampled += added;
-  plan.num_rows = num_rows_;
-  plan.num_tokens = num_tokens_;
+  const int32_t row = plan.num_rows;
+  const int32_t token = plan.num_tokens;
+  for (int32_t i = 0; i < added_; ++i) plan.positions[token + i] = context_lens_[i] - 1;
+  std::iota(plan.query_start.begin() + row + 1,
+            plan.query_start.begin() + row + 1 + added_, token + 1);
+  std::fill_n(plan.sampled.begin() + row, added_, 1);
+  std::fill_n(plan.num_drafts.begin() + row, added_, 0);
+  std::fill_n(plan.passes.begin() + row, added_, 1);
+  plan.num_sampled += added_;
+  plan.num_rows += added_;
+  plan.num_tokens += added_;
+}
+
+void PlainOutcome::save(Outcome& outcome) const {
+  const int32_t row = outcome.num_rows;
+  const int32_t token = outcome.num_tokens();
+  std::copy_n(tokens_, added_, outcome.tokens.begin() + token);
+  std::iota(outcome.token_start.begin() + row + 1,
+            outcome.token_start.begin() + row + 1 + added_, token + 1);
+  std::fill_n(outcome.finish.begin() + row, added_, 0);
+  outcome.num_rows += added_;
 }
 
 void Outcome::reserve(size_t rows, size_t num_tokens) {

@@ -45,7 +45,8 @@ struct Plan {
     Request* request;
     int32_t registered_before;
     uint16_t epoch;
-    uint16_t added_blocks : 13;
+    uint16_t added_blocks : 12;
+    uint16_t plain : 1;      // added by PlainRows
     uint16_t copied : 1;     // a shared block was copied: see `copied` of the plan
     uint16_t announced : 1;  // a fork's first row: its slot is among started_slots
     uint16_t admitted : 1;   // it left the waiting queue in this plan
@@ -59,30 +60,25 @@ struct Plan {
 };
 
 // Adds rows of one query token that sample once, without drafts, to the end of a plan. It keeps
-// the plan's buffers and counts at hand: save() before anybody else looks at the plan.
+// the plan's buffers at hand and writes what differs from row to row; save() fills in the rest,
+// and must be called before anybody else looks at the plan.
 class PlainRows {
  public:
   explicit PlainRows(Plan& plan)
-      : rows_(plan.rows.data()),
-        slots_(plan.slots.data()),
-        query_start_(plan.query_start.data()),
-        context_lens_(plan.context_lens.data()),
-        token_ids_(plan.token_ids.data()),
-        positions_(plan.positions.data()),
-        slot_mapping_(plan.slot_mapping.data()),
-        num_rows_(plan.num_rows),
-        num_tokens_(plan.num_tokens),
-        first_(plan.num_rows) {}
+      : rows_(plan.rows.data() + plan.num_rows),
+        slots_(plan.slots.data() + plan.num_rows),
+        context_lens_(plan.context_lens.data() + plan.num_rows),
+        token_ids_(plan.token_ids.data() + plan.num_tokens),
+        slot_mapping_(plan.slot_mapping.data() + plan.num_tokens) {}
 
   void add(const Plan::Row& row, int32_t slot, int32_t token, int32_t position,
            int32_t cache_slot) {
-    rows_[num_rows_] = row;
-    slots_[num_rows_] = slot;
-    context_lens_[num_rows_] = position + 1;
-    token_ids_[num_tokens_] = token;
-    positions_[num_tokens_] = position;
-    slot_mapping_[num_tokens_] = cache_slot;
-    query_start_[++num_rows_] = ++num_tokens_;
+    rows_[added_] = row;
+    slots_[added_] = slot;
+    context_lens_[added_] = position + 1;
+    token_ids_[added_] = token;
+    slot_mapping_[added_] = cache_slot;
+    ++added_;
   }
 
   void save(Plan& plan) const;
@@ -90,14 +86,10 @@ class PlainRows {
  private:
   Plan::Row* rows_;
   int32_t* slots_;
-  int32_t* query_start_;
   int32_t* context_lens_;
   int32_t* token_ids_;
-  int32_t* positions_;
   int32_t* slot_mapping_;
-  int32_t num_rows_;
-  int32_t num_tokens_;
-  int32_t first_;  // row of the first one added
+  int32_t added_ = 0;
 };
 
 // What a step brought, per sampling row that got tokens or ended.
@@ -113,35 +105,21 @@ struct Outcome {
   int32_t num_tokens() const { return token_start[num_rows]; }
 };
 
-// Adds requests that got one token and go on to the end of an outcome; as PlainRows does it.
+// Adds requests that got one token each, one after the other in `tokens`, and go on; as PlainRows
+// does it.
 class PlainOutcome {
  public:
-  explicit PlainOutcome(Outcome& outcome)
-      : request_ids_(outcome.request_ids.data()),
-        token_start_(outcome.token_start.data()),
-        tokens_(outcome.tokens.data()),
-        num_rows_(outcome.num_rows),
-        num_tokens_(outcome.num_tokens()),
-        first_(outcome.num_rows) {}
+  PlainOutcome(Outcome& outcome, const int32_t* tokens)
+      : request_ids_(outcome.request_ids.data() + outcome.num_rows), tokens_(tokens) {}
 
-  void add(int64_t request_id, int32_t token) {
-    request_ids_[num_rows_] = request_id;
-    tokens_[num_tokens_] = token;
-    token_start_[++num_rows_] = ++num_tokens_;
-  }
-
-  void save(Outcome& outcome) const {
-    std::fill_n(outcome.finish.begin() + first_, num_rows_ - first_, 0);
-    outcome.num_rows = num_rows_;
-  }
+  int32_t token() const { return tokens_[added_]; }  // of the request that add() takes next
+  void add(int64_t request_id) { request_ids_[added_++] = request_id; }
+  void save(Outcome& outcome) const;
 
  private:
   int64_t* request_ids_;
-  int32_t* token_start_;
-  int32_t* tokens_;
-  int32_t num_rows_;
-  int32_t num_tokens_;
-  int32_t first_;  // the first one added
+  const int32_t* tokens_;
+  int32_t added_ = 0;
 };
 
 }  // namespace pagemill

@@ -130,8 +130,11 @@ struct alignas(64) Request {
 
   // Brings `tokens` up to date.
   void settle() {
-    for (auto i = static_cast<int32_t>(tokens.size()); i < known; ++i) {
-      tokens.push_back(recent[i % kRecent]);
+    for (auto i = static_cast<int32_t>(tokens.size()); i < known;) {
+      const int32_t* const from = recent.data() + i % kRecent;
+      const int32_t count = std::min(kRecent - i % kRecent, known - i);
+      tokens.insert(tokens.end(), from, from + count);
+      i += count;
     }
   }
 

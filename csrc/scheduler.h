@@ -35,6 +35,7 @@ struct Submission {
   double arrival = 0;
   double deadline = std::numeric_limits<double>::infinity();
   bool multi_step = true;
+  bool admitted = false;  // part of what was admitted: the limits of the queue don't count
 };
 
 // Each decision is counted; counters only grow.
@@ -72,7 +73,8 @@ class Scheduler {
   // all of them), limit and rights. `last_token` >= 0 takes the place of the last of them. A parent
   // that is decoding, with no row in an outstanding plan, shares its blocks if a slot is free: a
   // block that both would write, or that others may look up, is copied by whoever writes first.
-  // Else the child queues like a new request, and finds the blocks through the prefix index.
+  // Else the child queues, whatever the limits of the queue, and finds the blocks through the
+  // prefix index.
   Refusal fork(int64_t parent_id, int64_t child_id, int32_t keep, int32_t last_token);
 
   // A client's requests live while its lease does: at `until` the rest of them are cancelled.
@@ -121,7 +123,8 @@ class Scheduler {
   void end_all(Plan& plan, std::vector<Request*>& requests, Finish reason);
   Refusal room_in_queue(int64_t tokens) const;
   bool schedule_running(Plan& plan);  // true when something was preempted
-  bool place_token(Plan& plan, PlainRows& rows, Request& request);  // false: see place()
+  // From index `at` of running_ on; moves those placed to index `kept` and on.
+  size_t place_tokens(Plan& plan, size_t at, size_t& kept);
   Placement place(Plan& plan, Request& request, size_t at);  // at: its index in running_
   int32_t chunk(int32_t wanted, int32_t room) const;
   int32_t most_drafts(const Request& request, int32_t room) const;
@@ -177,13 +180,18 @@ class Scheduler {
   // scheduler_commit.cc: applying and undoing.
   void check_outcome(const Plan& plan, std::span<const int32_t> tokens,
                      std::span<const int32_t> counts, std::span<const uint8_t> ends) const;
-  // Both: `context_len` is what the row's K/V reached, drafts left out.
-  bool apply_token(Request& request, int32_t context_len, int32_t token,
-                   PlainOutcome& outcome);  // false: see apply()
+  // A plan's rows from `row` on whose outcome is the usual one; returns how many.
+  int32_t apply_tokens(const Plan& plan, int32_t row, const int32_t* tokens, const int32_t* counts,
+                       const uint8_t* ends);
   void settle_tokens();  // those of unsettled_
+  // `context_len` is what the row's K/V reached, drafts left out.
   void apply(Request& request, int32_t context_len, int32_t passes,
              std::span<const int32_t> tokens, bool ends);
   void undo(Plan& plan, int32_t at);
+  // Blocks reserved for drafts and passes that came to nothing.
+  void give_back_spare(Request& request) {
+    while (request.capacity - config_.block_size >= request.known) pop_block(request);
+  }
   // A request ends before its time, waiting or running.
   void end(Request& request, std::vector<int32_t>& ended_slots);
   void end_running(Request& request);

@@ -57,7 +57,7 @@ bool Scheduler::try_start(Plan& plan, Request& request) {
   }
 
   join_running(request);
-  plan.rows[plan.num_rows] = {&request, num_hits, request.epoch, 0, false, false, true};
+  plan.rows[plan.num_rows] = {&request, num_hits, request.epoch, 0, false, false, false, true};
   // Drafts take what the last block has left: nobody waits longer for a guess.
   int32_t drafts = 0;
   if (!partial) {

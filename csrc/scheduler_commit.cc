@@ -61,28 +61,30 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
   ++counters_.commits;
 
   const int32_t* token = tokens.data();
-  size_t sampled_at = 0;
+  const int32_t* count_of = counts.data();
+  const uint8_t* ends_of = ends.data();
   size_t copied_at = 0;
   bool any_ended = false;
-  PlainOutcome plain(outcome_);
   for (int32_t i = 0; i < plan.num_rows; ++i) {
+    const int32_t usual = apply_tokens(plan, i, token, count_of, ends_of);
+    i += usual;
+    token += usual;
+    count_of += usual;
+    ends_of += usual;
+    if (i == plan.num_rows) break;
+
     const Plan::Row& row = plan.rows[i];
     Request& request = *row.request;
-    prefetch(plan, i);
     --request.in_flight;
     if (row.copied) drop_block(plan.copied[copied_at++]);
     if (plan.sampled[i]) {
-      const int32_t count = counts[sampled_at];
-      const bool ends_here = ends[sampled_at] != 0;
-      ++sampled_at;
+      const int32_t count = *count_of++;
+      const bool ends_here = *ends_of++ != 0;
       if (request.state != RequestState::kRunning || request.epoch != row.epoch) {
         counters_.tokens_discarded += count;
-      } else if (plan.passes[i] != 1 || count != 1 || ends_here ||
-                 !apply_token(request, plan.context_lens[i], *token, plain)) {
-        plain.save(outcome_);
+      } else {
         apply(request, plan.context_lens[i] - plan.num_drafts[i], plan.passes[i],
               {token, static_cast<size_t>(count)}, ends_here);
-        plain = PlainOutcome(outcome_);
         any_ended |= request.state == RequestState::kEnded;
         if (request.next_hash_at <= request.known) unsettled_.push_back(&request);
       }
@@ -92,11 +94,9 @@ const Outcome& Scheduler::commit(Plan& plan, std::span<const int32_t> tokens,
     if (request.state == RequestState::kEnded) {
       retiring_.push_back(&request);
     } else {
-      // Blocks reserved for drafts and passes that came to nothing.
-      while (request.capacity - config_.block_size >= request.known) pop_block(request);
+      give_back_spare(request);
     }
   }
-  plain.save(outcome_);
   counters_.output_tokens += outcome_.num_tokens();
   if (any_ended) {
     std::erase_if(running_, [](const Request* r) { return r->state == RequestState::kEnded; });
@@ -129,18 +129,31 @@ void Scheduler::settle_tokens() {
 }
 
 // The usual outcome: a row without drafts brought one token, and the request goes on. The same as
-// apply(), in a fraction of the time; false, and nothing happens, when it isn't so.
-inline bool Scheduler::apply_token(Request& request, int32_t context_len, int32_t token,
-                                   PlainOutcome& outcome) {
-  if (context_len != request.known || request.uncertain || request.known + 1 == request.limit ||
-      request.is_stop(token)) {
-    return false;
+// commit() and apply() do with any row, in a fraction of the time.
+int32_t Scheduler::apply_tokens(const Plan& plan, int32_t row, const int32_t* tokens,
+                                const int32_t* counts, const uint8_t* ends) {
+  PlainOutcome outcome(outcome_, tokens);
+  const int32_t first = row;
+  for (; row < plan.num_rows; ++row, ++counts, ++ends) {
+    prefetch(plan, row);
+    const Plan::Row& planned = plan.rows[row];
+    if (!planned.plain || *counts != 1 || *ends != 0) break;
+    Request& request = *planned.request;
+    const int32_t token = outcome.token();
+    if (request.state != RequestState::kRunning || request.epoch != planned.epoch ||
+        plan.context_lens[row] != request.known || request.uncertain ||
+        request.known + 1 == request.limit || request.is_stop(token)) {
+      break;
+    }
+    --request.in_flight;
+    --request.pending;
+    const bool full = request.append(token);
+    if (full || request.next_hash_at <= request.known) unsettled_.push_back(&request);
+    outcome.add(request.id);
+    if (request.in_flight == 0) give_back_spare(request);
   }
-  --request.pending;
-  const bool full = request.append(token);
-  if (full || request.next_hash_at <= request.known) unsettled_.push_back(&request);
-  outcome.add(request.id, token);
-  return true;
+  outcome.save(outcome_);
+  return row - first;
 }
 
 void Scheduler::apply(Request& request, int32_t context_len, int32_t passes,
