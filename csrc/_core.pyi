@@ -145,12 +145,14 @@ class Scheduler:
         arrival: float = 0.0,
         deadline: float = ...,
         multi_step: bool = True,
+        admitted: bool = False,
     ) -> int:
         """Queue a request; returns a `Refusal` code.
 
         `salt` (a 64-bit hash of the tenant's salt) enters the block hashes from the first block
         that holds a token at or after `salt_from`, so that blocks of the shared prefix serve all.
-        `tag` groups prefix-cache statistics (a schema); `priority`: lower goes first.
+        `tag` groups prefix-cache statistics (a schema); `priority`: lower goes first. What is
+        `admitted` is part of a request that was, and queues whatever the limits of the queue.
         `adapter` keeps the K/V of adapters apart; `client` names a lease (see `renew`).
         `multi_step`: may run several passes a plan. Identities may be any 64-bit number.
         `deadline` is a time on the clock that `plan()` is given. ValueError: max_tokens below 1,
@@ -169,7 +171,8 @@ class Scheduler:
         them), limit and rights. If the parent is decoding, no outstanding plan has a row of it and
         a slot is free, the child shares its blocks at once and shows up in `started_*` with its
         first row; a block that isn't its alone is copied before it writes there. Else the child
-        queues, and shares through the cache. ValueError: the parent hasn't `keep` tokens.
+        queues, whatever the limits of the queue, and shares through the cache. ValueError: the
+        parent hasn't `keep` tokens.
         """
     def renew(self, client: int, until: float) -> None:
         """Let a client's requests live until then, on the clock that `plan()` is given.

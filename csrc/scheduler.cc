@@ -84,7 +84,8 @@ Refusal Scheduler::add(const Submission& submission) {
   if (prompt_len == 0) return refuse(Refusal::kEmptyPrompt);
   if (limit > config_.max_model_len || limit - 1 > cache_tokens) return refuse(Refusal::kTooLong);
   if (requests_.contains(submission.id)) return refuse(Refusal::kDuplicateId);
-  const Refusal full = room_in_queue(prompt_len);
+  const Refusal full =
+      submission.admitted ? Refusal::kNone : room_in_queue(prompt_len);
   if (full != Refusal::kNone) return refuse(full);
 
   Request& request = store_.take();

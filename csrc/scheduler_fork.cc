@@ -26,11 +26,6 @@ Refusal Scheduler::fork(int64_t parent_id, int64_t child_id, int32_t keep, int32
   }
   const bool shares = parent.state == RequestState::kRunning && !parent.prefilling &&
                       parent.in_flight == 0 && !free_slots_.empty();
-  if (!shares) refusal = room_in_queue(keep);
-  if (refusal != Refusal::kNone) {
-    ++counters_.requests_refused;
-    return refusal;
-  }
 
   parent.settle();
   Request& child = store_.take();

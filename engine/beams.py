@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pagemill._core import Refusal
-
 from .beam_search import BeamSearch, Heir
 from .executor.scores import TokenScores
 from .request_book import Entry, Progress, RequestBook, Verdict
@@ -25,7 +23,6 @@ class Beams:
     def __init__(self, book: RequestBook) -> None:
         self._book = book
         self._heard: dict[int, BeamSearch] = {}  # with something new, by the first entry's number
-        self._late: list[tuple[Entry, Entry]] = []  # (parent, child): the queue was full
         self._cancelled: list[tuple[BeamSearch, Verdict]] = []
 
     def hear(self, entry: Entry, scores: TokenScores) -> None:
@@ -36,10 +33,6 @@ class Beams:
 
     def advance(self, stepper: Stepper) -> list[Progress]:
         """Move on the searches that can be; the answers of those that are over."""
-        late, self._late = self._late, []
-        for parent, child in late:
-            if self._book.get(child.number) is not None:
-                self._start(stepper, parent, child)
         answers: list[Progress] = []
         heard, self._heard = self._heard, {}
         for search in heard.values():
@@ -94,14 +87,13 @@ class Beams:
                 queued=False,
             )
             self._book.add(child)
-            self._start(stepper, parent, child)
+            stepper.fork(parent, child)
             entries.append(child)
+        for heir in heirs:
+            # Its own token has no heir: one as good, by the last bit, took the place.
+            if heir.parent not in entries:
+                self._drop(stepper, heir.parent)
         search.go_on(entries, heirs)
-
-    def _start(self, stepper: Stepper, parent: Entry, child: Entry) -> None:
-        code = stepper.fork_at(parent, child)
-        if code != Refusal.NONE:
-            self._late.append((parent, child))
 
     def _drop(self, stepper: Stepper, entry: Entry) -> None:
         if self._book.get(entry.number) is entry:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pagemill._core import Refusal
-
 from .request_book import Entry, RequestBook
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ class SampleForks:
         self._waiting.append((first, other))
 
     def fork(self, stepper: Stepper) -> None:
-        """Fork what can be; what the queue has no room for stays for a later step."""
+        """Start those whose first one's prompt is computed."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -34,8 +32,6 @@ class SampleForks:
             if self._book.get(other.number) is None:
                 continue  # It has been cancelled.
             if self._book.get(first.number) is not None and not first.output_ids:
-                code = -1  # The prompt isn't computed yet.
-            else:
-                code = stepper.fork(first, other)
-            if code != Refusal.NONE:
                 self._waiting.append((first, other))
+            else:
+                stepper.fork(first, other)

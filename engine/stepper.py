@@ -73,8 +73,11 @@ class Stepper:
         self._samples = SampleForks(book)
         self._beams = Beams(book)
 
-    def add(self, entry: Entry) -> int:
-        """Queue an entry where it stands; a `Refusal` code."""
+    def add(self, entry: Entry, *, admitted: bool = False) -> int:
+        """Queue an entry where it stands; a `Refusal` code.
+
+        `admitted`: it is part of a request that was, so the limits of the queue don't count.
+        """
         request = entry.request
         tokens = entry.prompt
         if entry.output_ids:
@@ -94,6 +97,7 @@ class Stepper:
             arrival=entry.arrival,
             deadline=entry.deadline,
             multi_step=not request.sampling.num_scores,  # scores are told of one token a step
+            admitted=admitted,
         )
         if code == Refusal.NONE:
             entry.queued = True
@@ -106,26 +110,20 @@ class Stepper:
         """Let a client's requests live until then (on the stepper's clock), or until renewed."""
         self.scheduler.renew(client_number(client), until)
 
-    def fork(self, first: Entry, other: Entry) -> int:
-        """Start another sample from the prompt of the first; a `Refusal` code."""
-        code = self.scheduler.fork(first.number, other.number, keep=len(first.prompt))
+    def fork(self, parent: Entry, child: Entry) -> None:
+        """Start an entry whose output is its parent's so far but for the last token, or empty."""
+        output = child.output_ids
+        code = self.scheduler.fork(
+            parent.number,
+            child.number,
+            keep=len(child.prompt) + len(output),
+            last_token=output[-1] if output else -1,
+        )
         if code == Refusal.UNKNOWN_PARENT:  # It has ended already: the prefix cache may help.
-            return self.add(other)
-        other.queued = code == Refusal.NONE
-        return code
-
-    def fork_at(self, parent: Entry, child: Entry) -> int:
-        """Start an entry whose output is its parent's but for the last token; a `Refusal` code."""
-        code = Refusal.UNKNOWN_PARENT
-        if self._book.get(parent.number) is parent:
-            keep = len(child.prompt) + len(child.output_ids)
-            code = self.scheduler.fork(
-                parent.number, child.number, keep=keep, last_token=child.output_ids[-1]
-            )
-        if code == Refusal.UNKNOWN_PARENT:
-            return self.add(child)
-        child.queued = code == Refusal.NONE
-        return code
+            code = self.add(child, admitted=True)
+        if code != Refusal.NONE:
+            raise RuntimeError(f"the scheduler refused a fork ({code})")
+        child.queued = True
 
     def cancel(self, entry: Entry, verdict: Verdict) -> None:
         """End an entry that is queued; it is reported by a later step."""
@@ -149,6 +147,7 @@ class Stepper:
         ended = self._beams.end_cancelled(self)
         while len(self._launched) < self._depth:
             try:
+                self._samples.fork(self)
                 launched = self._launch(ended)
             except Exception as error:
                 return ended + self._start_anew("planning", error)
@@ -206,7 +205,6 @@ class Stepper:
             self._count_drafts(launched.slots, result)
             progress = self._commit(launched, result)
             self._propose(np.concatenate([launched.slots, launched.chunks]))
-            self._samples.fork(self)
             progress += self._beams.advance(self)
         except Exception as error:
             return self._start_anew("committing", error)

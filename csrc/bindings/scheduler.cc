@@ -202,6 +202,7 @@ bool set_option(Submission& to, std::string_view name, py::handle value) {
   else if (name == "arrival") to.arrival = value_of<double>(value, name);
   else if (name == "deadline") to.deadline = value_of<double>(value, name);
   else if (name == "multi_step") to.multi_step = value_of<bool>(value, name);
+  else if (name == "admitted") to.admitted = value_of<bool>(value, name);
   else return false;
   return true;
 }

@@ -37,7 +37,9 @@ RIGHTS = (
 class PlainScheduler(PlainPlanner):
     """Takes requests, and applies or undoes steps."""
 
-    def add(self, id: int, tokens: list[int], *, max_tokens: int, **more: Any) -> int:
+    def add(
+        self, id: int, tokens: list[int], *, max_tokens: int, admitted: bool = False, **more: Any
+    ) -> int:
         sizes = self.sizes
         limit = len(tokens) + max_tokens
         if not tokens:
@@ -46,7 +48,7 @@ class PlainScheduler(PlainPlanner):
             return TOO_LONG
         if id in self.requests:
             return DUPLICATE_ID
-        if full := self.queue_is_full(len(tokens)):
+        if not admitted and (full := self.queue_is_full(len(tokens))):
             return full
         request = PlainRequest(
             id, list(tokens), limit, sizes.block_size, prompt_len=len(tokens), **more
@@ -75,8 +77,6 @@ class PlainScheduler(PlainPlanner):
             and self.in_flight(parent) == 0
             and bool(self.free_slots)
         )
-        if not shares and (full := self.queue_is_full(keep)):
-            return full
         child = PlainRequest(
             child_id,
             parent.tokens[:keep],

@@ -97,6 +97,7 @@ class Life {
   }
 
   void fork() {
+    if (scheduler_.num_waiting() > 100) return;  // no limit of the queue holds them up
     const int64_t parent = some_id();
     const int keep = below(2) * below(200) - 1;
     try {

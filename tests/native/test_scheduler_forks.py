@@ -98,11 +98,13 @@ def test_fork_without_a_slot_queues_and_shares_through_the_cache() -> None:
     assert computed_tokens(plan) == [2]
 
 
-def test_forks_beyond_the_queue_are_refused() -> None:
-    it = pair(max_num_seqs=1, max_waiting_requests=1)
+def test_forks_were_admitted_with_their_parent() -> None:
+    it = pair(max_num_seqs=1, max_waiting_requests=1, max_waiting_tokens=10)
     it.add(1, SIXTEEN[:10], max_tokens=2)
     step(it)
     assert it.fork(1, 2) == Refusal.NONE
-    assert it.fork(1, 3) == Refusal.QUEUE_REQUESTS
+    assert it.fork(1, 3) == Refusal.NONE
+    assert it.add(4, [1], max_tokens=1) == Refusal.QUEUE_REQUESTS
+    assert it.add(5, [1] * 11, max_tokens=1, admitted=True) == Refusal.NONE
     assert it.fork(1, 2) == Refusal.DUPLICATE_ID
     assert it.fork(9, 3) == Refusal.UNKNOWN_PARENT

@@ -73,10 +73,13 @@ class Life:
             adapter=rng.choice([0, 0, 0, 1]),
             multi_step=rng.random() < 0.8,
             client=rng.randint(0, 2),
+            admitted=rng.random() < 0.1,
         )
         self.next_id += fresh
 
     def fork(self, rng: random.Random) -> None:
+        if len(self.pair.plain.policy) > 30:  # No limit of the queue holds them up.
+            return
         running = [request.id for request in self.pair.plain.running()]
         parent = rng.choice(running) if running and rng.random() < 0.9 else self.some_id(rng)
         known = self.pair.plain.requests.get(parent)
