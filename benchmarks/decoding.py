@@ -8,12 +8,15 @@ prompt, once with each setting, by one engine in this process. Pages are compute
 run, so that all runs find their prompts in the prefix cache: wall_s is decoding.
 
 Settings: `off` has no drafts, `forced` and `page` one kind, `auto` both; `free` has drafts, and
-takes any split of forced text; `free_off` neither. Draft stores are cold: nothing is known of
-earlier records, at every single page (`auto_warm`: but for the run's own pages).
+takes any split of forced text; `free_off` neither; `auto_dense` computes all logits where few
+tokens are legal, too; `none` has all of it off. Draft stores are cold: nothing is known of earlier
+records, at every single page (`auto_warm`: but for the run's own pages).
 
-tokens_per_pass: tokens of records / passes of requests. share: of all tokens. identical: all runs
-of one --canonical-runs gave the same tokens. mask_warm_us: looking up a known mask; mask_cold_us:
-the longest that making one took, over all situations of the schemas' automata.
+tokens_per_pass: tokens of records / passes of requests. logit_rows: positions whose logits were
+computed, sparse_logit_rows: of those where few tokens are legal. forward_s: in the model. share: of
+all tokens. identical: all runs of one --canonical-runs gave the same tokens. mask_warm_us: looking
+up a known mask; mask_cold_us: the longest that making one took, over all situations of the schemas'
+automata.
 """
 
 from __future__ import annotations
@@ -42,15 +45,17 @@ from pagemill.extraction.extractor import Extractor
 from pagemill.extraction.record import ExtractOptions, PageInput
 
 SETS = {"products": "product", "recipes": "recipe", "articles": "article"}
-# Speculation, canonical runs, cold stores.
+# Speculation, canonical runs, cold stores, sparse logits.
 SETTINGS = {
-    "off": ("off", True, True),
-    "auto": ("auto", True, True),
-    "auto_warm": ("auto", True, False),
-    "forced": ("forced", True, True),
-    "page": ("page", True, True),
-    "free_off": ("off", False, True),
-    "free": ("auto", False, True),
+    "off": ("off", True, True, True),
+    "auto": ("auto", True, True, True),
+    "auto_dense": ("auto", True, True, False),
+    "auto_warm": ("auto", True, False, True),
+    "forced": ("forced", True, True, True),
+    "page": ("page", True, True, True),
+    "free_off": ("off", False, True, True),
+    "free": ("auto", False, True, True),
+    "none": ("off", False, True, False),
 }
 _CLIENT = b"benchmark"
 
@@ -87,6 +92,7 @@ class Runs:
         from pagemill.engine.assembly import build_core, make_drafter
 
         self.core = build_core(config)
+        self.most_sparse = self.core.executor.most_sparse
         self.config = config
         self.tables = tables
         self.tokenizer = tokenizer
@@ -103,11 +109,18 @@ class Runs:
         self.core.grammars = GrammarStore(trie, self.config.grammar_cache_bytes, encoder)
 
     def run(
-        self, requests: list[Request], speculation: str, burst: int, *, cold: bool = True
+        self,
+        requests: list[Request],
+        speculation: str,
+        burst: int,
+        *,
+        cold: bool = True,
+        sparse: bool = True,
     ) -> dict[str, Any]:
         config = dataclasses.replace(self.config, speculation=speculation)
         batch = self.core.executor.batch
         batch.drafter = None
+        self.core.executor.most_sparse = self.most_sparse if sparse else 0
         before = self.core.stats().counters
         answers: dict[str, list[int]] = {request.request_id: [] for request in requests}
         started = time.perf_counter()
@@ -134,6 +147,9 @@ class Runs:
             "tokens_per_pass": round(tokens / passes, 3),
             "drafted": grown["scheduler_drafted_tokens"],
             "accepted": grown["scheduler_drafts_accepted"],
+            "forward_s": round(grown["forward_us"] / 1e6, 2),
+            "logit_rows": grown["logit_rows"],
+            "sparse_logit_rows": grown["sparse_logit_rows"],
             "share": {
                 "forced": round(forced, 3),
                 "copied": round(copied, 3),
@@ -195,9 +211,9 @@ def main() -> None:
     report: dict[str, Any] = {"pages": len(requests), "runs": {}}
     expected: dict[bool, dict[str, list[int]]] = {}
     for name in arguments.settings:
-        speculation, canonical, cold = SETTINGS[name]
+        speculation, canonical, cold, sparse = SETTINGS[name]
         runs.use_canonical_runs(canonical)
-        result = runs.run(requests, speculation, arguments.burst, cold=cold)
+        result = runs.run(requests, speculation, arguments.burst, cold=cold, sparse=sparse)
         answers = result.pop("answers")
         same = expected.setdefault(canonical, answers)
         result["identical"] = sum(answers[key] == same[key] for key in answers)
@@ -205,7 +221,7 @@ def main() -> None:
         report["runs"][name] = result
     if best := report["runs"].get("auto"):
         report |= {key: best[key] for key in ("share", "tokens_per_pass")}
-        for name in ("off", "free_off"):
+        for name in ("off", "free_off", "auto_dense", "none"):
             if name in report["runs"]:
                 report[f"speedup_over_{name}"] = round(
                     report["runs"][name]["wall_s"] / best["wall_s"], 2

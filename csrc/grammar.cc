@@ -85,6 +85,24 @@ int32_t Grammar::mask_id(const RowState& row, Split split) {
   return mask;
 }
 
+const Grammar::PageMask& Grammar::page_mask(const RowState& row, Split split) {
+  const uint64_t page = row.page->number();
+  for (const PageMask& mask : page_masks_) {
+    if (mask.page == page && mask.split == split && mask.row == row) return mask;
+  }
+  if (page_masks_.size() < kPageMasks) page_masks_.emplace_back();
+  PageMask& mask = page_masks_[next_page_mask_];
+  next_page_mask_ = (next_page_mask_ + 1) % kPageMasks;
+  compute(row, split);
+  mask.popcount = list_ids();
+  mask.row = row;
+  mask.page = page;
+  mask.split = split;
+  mask.bits.assign(scratch_.begin(), scratch_.end());
+  mask.ids.assign(ids_.begin(), ids_.end());
+  return mask;
+}
+
 void Grammar::set(int32_t id) {
   int32_t& word = scratch_[id >> 5];
   word = static_cast<int32_t>(static_cast<uint32_t>(word) | uint32_t{1} << (id & 31));

@@ -49,9 +49,8 @@ class Grammar {
   void with_mask(const RowState& row, Split split, Use use) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (asks_page(row)) {  // no other page has such a mask
-      compute(row, split);
-      const int32_t popcount = list_ids();
-      use(std::span<const int32_t>(scratch_), popcount, std::span<const int32_t>(ids_));
+      const PageMask& mask = page_mask(row, split);
+      use(std::span<const int32_t>(mask.bits), mask.popcount, std::span<const int32_t>(mask.ids));
       return;
     }
     const int32_t mask = mask_id(row, split);
@@ -96,7 +95,19 @@ class Grammar {
     std::unordered_map<RowState, int32_t, KeyHash> by_situation;
   };
 
+  // A mask of a row and its page. A step asks for one several times, and each field of a record
+  // begins with the same.
+  struct PageMask {
+    RowState row;
+    uint64_t page = 0;  // its number: pages come to lie where others lay
+    Split split = Split::kAny;
+    std::vector<int32_t> bits, ids;
+    int32_t popcount = 0;
+  };
+  static constexpr size_t kPageMasks = 64;
+
   int32_t mask_id(const RowState& row, Split split);
+  const PageMask& page_mask(const RowState& row, Split split);
   void compute(const RowState& row, Split split);
   int32_t list_ids();
   void walk(const PreorderTrie& tokens, const RowState& row);
@@ -122,6 +133,8 @@ class Grammar {
   mutable std::mutex mutex_;
   MaskPool pool_;
   std::array<Known, 2> known_;           // by Split
+  std::vector<PageMask> page_masks_;     // the latest, a ring
+  size_t next_page_mask_ = 0;
   std::vector<int32_t> scratch_;         // the row being made
   std::vector<int32_t> ids_;             // of the row being made, if they are few
   std::vector<int32_t> states_;          // walk stack without counters

@@ -1,6 +1,7 @@
 #include "page_spans.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "suffix_array.h"
 
@@ -95,6 +96,8 @@ char short_escape(uint32_t code) {
 }  // namespace
 
 PageSpans::PageSpans(std::string_view text) {
+  static std::atomic<uint64_t> made{0};
+  number_ = ++made;
   text = text.substr(0, kMaxBytes);
   text_.reserve(text.size() + text.size() / 16 + 1);
   Kind before = Kind::kNone;  // of the character that others are attached to

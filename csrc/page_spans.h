@@ -49,6 +49,9 @@ class PageSpans {
   // Bytes to the nearest place where an open span can end.
   int32_t bytes_to_end(const PageSpan& span) const;
 
+  // No other page of this process has, or will have, the same number.
+  uint64_t number() const { return number_; }
+
   // No open span is farther from such a place than this.
   int32_t farthest() const { return farthest_; }
 
@@ -70,6 +73,7 @@ class PageSpans {
   std::vector<int32_t> starts_;     // in the order of what follows them
   int32_t fewest_ = kNever;         // characters of the shortest span
   int32_t farthest_ = 0;
+  uint64_t number_;
 };
 
 }  // namespace pagemill

@@ -226,6 +226,20 @@ def test_masks_are_those_of_the_automaton_and_the_page() -> None:
         row = moved
 
 
+def test_masks_follow_the_page_wherever_it_lies() -> None:
+    """Masks of the latest pages are kept; one that comes to lie where another lay has its own."""
+    start = b'{"name":"'
+    for letter in b"abfobr" * 40:
+        page = PageSpans(bytes([letter]) * 3)
+        row: Any = GRAMMAR.start(page)
+        for byte in start:
+            row = GRAMMAR.advance(row, byte)
+        for _ in range(2):
+            bits = np.unpackbits(GRAMMAR.mask(row).view(np.uint8), bitorder="little")[:256]
+            assert np.flatnonzero(bits).tolist() == [letter]
+        del row, page
+
+
 def test_pages_do_not_mix() -> None:
     rows = GrammarRows(2, len(VOCABULARY))
     rows.attach(0, GRAMMAR, PageSpans(b"foo"))
