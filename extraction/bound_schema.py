@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagemill import schemas
+from pagemill.schemas.lowering.verbatim import spread
 
 from .known import KnownSource, known_sources
 from .links import with_link_ids
@@ -68,6 +69,7 @@ def bind(source: Any) -> BoundSchema:
         if found is not None:
             _cache.move_to_end(key)
             return found
+    schema = spread(schema)
     decoded = with_link_ids(schema)
     grammar = schemas.compile(decoded)
     bound = BoundSchema(

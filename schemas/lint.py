@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from .load import canonical_json
+from .lowering.verbatim import left_out
 from .walk import children, escape, resolve, subschemas
 
 MAX_NESTING = 4
@@ -30,6 +31,10 @@ class LintWarning(msgspec.Struct, frozen=True):
 def lint(schema: Mapping[str, Any]) -> list[LintWarning]:
     """Advice on a schema that `load` accepts, in document order; [] if there is none."""
     found = list(_whole(schema))
+    found += [
+        LintWarning("not-verbatim", at, f"can't be copied from the page as a span: {why}")
+        for at, why in left_out(schema)
+    ]
     for at, subschema in subschemas(schema):
         found += _bounds(at, subschema)
         if "properties" in subschema:

@@ -17,6 +17,7 @@ from ..errors import SchemaReason, SchemaRefused
 from .build import RECURSION_DEPTHS, Builder, check_size
 from .emit import Counting, Lowered, NoRegexError, Op, OpKind, write
 from .terms import NEVER, Term
+from .verbatim import spread
 
 __all__ = [
     "Counting",
@@ -39,7 +40,7 @@ def lowered(schema: Any, make: Callable[[Term], _Made]) -> _Made:
     with SCHEMA_TOO_LARGE.
     """
     check_size(schema)
-    builder = Builder(schema)
+    builder = Builder(spread(schema))
     for attempt, depth in enumerate(RECURSION_DEPTHS, 1):
         try:
             return make(_satisfiable(builder.root(depth)))

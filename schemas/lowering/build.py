@@ -143,12 +143,7 @@ class Builder:
         times = self._path.get(place, 0)
         if times >= self.max_recursion and layers:
             if any(layer.checked for layer in layers):
-                raise SchemaRefused(
-                    SchemaReason.KEYWORD_UNSUPPORTED,
-                    "a condition on a recursive schema",
-                    at=layers[-1].at,
-                    advice="drop the condition, or check it after extraction",
-                )
+                raise _recursive_condition(layers[-1])
             self.recursive = True
             self._cut.add(place)
             return NEVER
@@ -166,22 +161,27 @@ class Builder:
             del self._path[place]
         return either(options)
 
-    def _alternative(self, layers: Conjunction) -> Term:
+    def _alternative(self, layers: Conjunction, undone: frozenset[str] = frozenset()) -> Term:
         """What satisfies the layers, without what satisfies a negated one as well.
 
         Such values are written by the layers that stay, and only checked by the negated ones, so
-        that their language holds every text of the first that is valid under both.
+        that their language holds every text of the first that is valid under both. `undone` are
+        the places of those that are being taken away.
         """
         holding = tuple(layer for layer in layers if not layer.negated)
         negated = [layer for layer in layers if layer.negated]
         if not negated:
             return self._conjunction(layers)
+        for layer in negated:
+            if layer.at in undone:
+                raise _recursive_condition(layer)
+        undone |= {layer.at for layer in negated}
         if not self.plain:
             raise _NotPlain
         self._subtracting += 1
         base = self._conjunction(holding)
         minus = [
-            self._alternative((*holding, *alternative))
+            self._alternative((*holding, *alternative), undone)
             for layer in negated
             for alternative in self.expander.expand(Layer(layer.schema, layer.at, checked=True))
         ]
@@ -254,6 +254,15 @@ class Builder:
         if isinstance(value, list | dict):
             raise refuse_keyword("enum", layers[-1].at, what="a condition on arrays or objects")
         return self._constant(value, layers)
+
+
+def _recursive_condition(layer: Layer) -> SchemaRefused:
+    return SchemaRefused(
+        SchemaReason.KEYWORD_UNSUPPORTED,
+        "a condition on a recursive schema",
+        at=layer.at,
+        advice="drop the condition, or check it after extraction",
+    )
 
 
 def _check_verbatim(layers: Conjunction, term: Term, options: list[Term]) -> None:

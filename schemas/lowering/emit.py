@@ -102,6 +102,7 @@ MAX_OPS = _DIGITS * _DIGITS
 class _Emitter:
     counting: Counting
     most: int
+    most_number: int
     ops: dict[Op, int] = field(default_factory=dict)
     written: int = 0
 
@@ -117,7 +118,7 @@ class _Emitter:
             case Text(text):
                 return literal(text)
             case Number(regex, factors):
-                if factors:
+                if factors or len(regex) > self.most_number:
                     raise NoRegexError
                 return regex
             case String():
@@ -265,12 +266,18 @@ def _comma_separated(parts: list[tuple[str, bool]]) -> str:
     return f"(?:{'|'.join(options)})?"
 
 
-def write(term: Term, counting: Counting, most: int = MAX_REGEX_BYTES) -> Lowered:
-    """Return the regex of a term.
+def write(
+    term: Term,
+    counting: Counting,
+    most: int = MAX_REGEX_BYTES,
+    most_number: int = MAX_REGEX_BYTES,
+) -> Lowered:
+    """Return the regex of a term, of at most `most` bytes.
 
-    NoRegexError for terms that intersect or subtract languages, PatternError for a pattern that no
+    NoRegexError for terms that intersect or subtract languages or have a number whose regex is
+    longer than `most_number`, PatternError for a pattern that no
     text matches, SchemaRefused when nothing satisfies the term or the regex grows too large.
     """
-    emitter = _Emitter(counting, most)
+    emitter = _Emitter(counting, most, most_number)
     regex = emitter.emit(term, 0, counting is not Counting.NONE)
     return Lowered(regex, tuple(emitter.ops), counting is not Counting.NONE)

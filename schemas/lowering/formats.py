@@ -21,7 +21,12 @@ _DATE = rf"(?:{_YEAR}-{_MONTH_DAY}|{_LEAP_YEAR}-02-29)"
 _OFFSET = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+# Two hyphens in the third place are reserved: for Punycode, which no regular language checks.
+_ALNUM = "[A-Za-z0-9]"
+_LDH = "[A-Za-z0-9-]"
+_LABEL = (
+    rf"{_ALNUM}(?:{_LDH}{{0,2}}{_ALNUM}|{_LDH}(?:{_ALNUM}{_LDH}|-{_ALNUM}){_LDH}{{0,58}}{_ALNUM})?"
+)
 _DOMAIN_LABEL = r"[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _H16 = r"[0-9A-Fa-f]{1,4}"
@@ -74,6 +79,9 @@ FORMATS["iri"] = FORMATS["uri"]
 FORMATS["iri-reference"] = FORMATS["uri-reference"]
 FORMATS["idn-email"] = FORMATS["email"]
 FORMATS["idn-hostname"] = FORMATS["hostname"]
+
+# Characters at most, where the pattern doesn't say it.
+MAX_LENGTHS = {"hostname": 253, "idn-hostname": 253}
 
 # Formats of the standard that are no regular languages here. Any other name is an annotation.
 UNSUPPORTED = frozenset({"regex", "uri-template"})

@@ -32,6 +32,19 @@ def test_library_tables_equal_those_of_outlines(name: str) -> None:
     assert outlines[:2] == core[:2]
 
 
+@pytest.mark.parametrize("bound", [2**31 - 1, 2**53, 2**63 - 1])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_bounds_of_many_digits_take_the_core(kind: str, bound: int) -> None:
+    """Outlines' automaton of the digits below them takes from a second to for ever."""
+    table, _, builder = compile_schema({"type": kind, "minimum": -bound, "maximum": bound})
+    dfa = ByteDfa.from_bytes(table)
+    assert builder == "core"
+    for value in (0, bound - 1, bound, -bound):
+        assert dfa.accepts(str(value).encode())
+    for value in (bound + 1, -bound - 1, 10 * bound):
+        assert not dfa.accepts(str(value).encode())
+
+
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "pattern and length": (
         {**STRING, "pattern": "^[a-z]+(-[a-z]+)*$", "minLength": 3, "maxLength": 6},

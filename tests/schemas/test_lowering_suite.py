@@ -19,7 +19,7 @@ from pagemill.schemas.lowering.facts import types
 from pagemill.schemas.lowering.layers import Layer
 
 SUITE = os.environ.get("JSON_SCHEMA_TEST_SUITE", "")
-FILES = sorted(Path(SUITE).glob("tests/draft2020-12/*.json")) if SUITE else []
+FILES = sorted(Path(SUITE).glob("tests/draft2020-12/**/*.json")) if SUITE else []
 pytestmark = pytest.mark.skipif(not FILES, reason="JSON_SCHEMA_TEST_SUITE names no test suite")
 # Their instances live in documents of their own or in annotations of other schemas.
 NOT_OURS = {"vocabulary", "refRemote", "infinite-loop-detection", "unevaluatedProperties"}
