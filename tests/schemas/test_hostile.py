@@ -210,13 +210,15 @@ def a_trillion_characters() -> Made:
 
 
 @case(TOO_MUCH)
-def counts_in_counts() -> Made:
-    """Two kinds of arrays that begin alike, in two kinds of arrays that begin alike, and so on."""
-    item: dict[str, Any] = {"type": "string", "pattern": "^[a-c]+$", "maxLength": 400}
-    for level in range(4):
-        other = {"type": "array", "items": {"type": "integer"}, "minItems": 50 + level}
-        item = {"anyOf": [{"type": "array", "items": item, "maxItems": 90}, other]}
-    return item
+def counts_that_begin_alike() -> Made:
+    """Arrays of which only the length tells the kind, so that no counter can say it."""
+    short = {"type": "string", "pattern": "^[a-c]+$", "maxLength": 400}
+    long = {"type": "string", "pattern": "^[a-b]+d?$", "minLength": 300}
+    kinds = [
+        {"type": "array", "items": short, "maxItems": 90},
+        {"type": "array", "items": long, "minItems": 50},
+    ]
+    return {"type": "array", "items": {"anyOf": kinds}, "minItems": 40, "maxItems": 300}
 
 
 @case(NOT_SERVED)
