@@ -32,7 +32,10 @@ _MAX_BELIEVED = 4096
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """What is known of a key. `admin` may do everything; times are Unix seconds, 0: never."""
+    """What is known of a key. `admin` may do everything; times are Unix seconds, 0: never.
+
+    `pages_per_day` and `calls_per_s` bound what it may submit; 0: no bound.
+    """
 
     id: str
     tenant: str
@@ -40,6 +43,8 @@ class ApiKey(msgspec.Struct, frozen=True):
     digest: str
     created_s: float
     expires_s: float = 0.0
+    pages_per_day: int = 0
+    calls_per_s: int = 0
 
     def allows(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -52,12 +57,19 @@ class ApiKeys:
     """The keys of a namespace. Safe to share between threads."""
 
     def __init__(self, redis: Redis, namespace: str) -> None:
-        self._redis = redis
+        self.redis = redis
+        self.namespace = namespace
         self._name = f"{namespace}:api-keys"
         self._believed: dict[str, tuple[float, ApiKey | None]] = {}
 
     def create(
-        self, tenant: str, scopes: Iterable[Scope], *, valid_s: float = 0.0
+        self,
+        tenant: str,
+        scopes: Iterable[Scope],
+        *,
+        valid_s: float = 0.0,
+        pages_per_day: int = 0,
+        calls_per_s: int = 0,
     ) -> tuple[str, ApiKey]:
         """Make a key and return it with what is stored of it: it can't be read again.
 
@@ -81,25 +93,27 @@ class ApiKeys:
             digest=_digest(secret),
             created_s=now,
             expires_s=now + valid_s if valid_s > 0 else 0.0,
+            pages_per_day=pages_per_day,
+            calls_per_s=calls_per_s,
         )
         with redis_errors():
-            if self._redis.hlen(self._name) >= _MAX_KEYS:
+            if self.redis.hlen(self._name) >= _MAX_KEYS:
                 raise Refused(
                     Reason.INPUT_INVALID, f"there are {_MAX_KEYS} keys", advice="revoke some"
                 )
-            self._redis.hset(self._name, key_id, msgspec.json.encode(key))
+            self.redis.hset(self._name, key_id, msgspec.json.encode(key))
         return f"pm_{key_id}_{secret}", key
 
     def list(self) -> list[ApiKey]:
         """Return all keys, the oldest first."""
         with redis_errors():
-            stored = self._redis.hvals(self._name)
+            stored = self.redis.hvals(self._name)
         return sorted((_decode(value) for value in stored), key=lambda key: key.created_s)
 
     def revoke(self, key_id: str) -> bool:
         """Forget a key; False if there is none of that id."""
         with redis_errors():
-            return bool(self._redis.hdel(self._name, key_id))
+            return bool(self.redis.hdel(self._name, key_id))
 
     def find(self, token: str) -> ApiKey | None:
         """Return the key that `token` is, None if it is none, or no longer one.
@@ -121,7 +135,7 @@ class ApiKeys:
         if believed is not None and now - believed[0] < _BELIEVED_S:
             return believed[1]
         with redis_errors():
-            stored = self._redis.hget(self._name, key_id)
+            stored = self.redis.hget(self._name, key_id)
         key = None if stored is None else _decode(stored)
         if len(self._believed) >= _MAX_BELIEVED:
             self._believed.clear()

@@ -78,7 +78,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(BodyLimits, limit_of=_BodyLimit(chosen))
     if chosen.require_api_key:
         keys = ApiKeys(services.ledger.redis, chosen.namespace)
-        app.add_middleware(Auth, keys=keys)
+        app.add_middleware(Auth, keys=keys, usage=services.usage)
     app.add_middleware(AccessLog, metrics=services.metrics)
     return app
 

@@ -11,10 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import api_keys
 from ..api_keys import ApiKey
+from ..key_usage import KeyUsage
 from ..reason import Reason
 from ..record import ExtractOptions
 from .problems import problem, problem_of
-from .services import in_thread
+from .services import Services, in_thread
 
 # Everything else needs "read"; what isn't served needs a key all the same.
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
@@ -29,11 +30,12 @@ class _Keys(Protocol):
 
 
 class Auth:
-    """ASGI middleware: 401 without a key, 403 where its scopes don't reach."""
+    """ASGI middleware: 401 without a key, 403 where its scopes don't reach, 429 over its quota."""
 
-    def __init__(self, app: ASGIApp, keys: _Keys) -> None:
+    def __init__(self, app: ASGIApp, keys: _Keys, usage: KeyUsage) -> None:
         self._app = app
         self._keys = keys
+        self._usage = usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _is_open(scope["path"]):
@@ -62,6 +64,12 @@ class Auth:
             )
             await answer(scope, receive, send)
             return
+        if needed == "submit":
+            try:
+                await in_thread(self._usage.admit, key)
+            except Exception as error:
+                await problem_of(error)(scope, receive, send)
+                return
         scope.setdefault("state", {})["api_key"] = key
         await self._app(scope, receive, send)
 
@@ -97,6 +105,13 @@ def tenant_of(request: Request) -> str:
     """The tenant whose key the request carries; "" where no keys are asked for."""
     key: ApiKey | None = request.scope.get("state", {}).get("api_key")
     return key.tenant if key is not None else ""
+
+
+async def count_pages(request: Request, services: Services, pages: int) -> None:
+    """Add pages to what the request's key has used today."""
+    key: ApiKey | None = request.scope.get("state", {}).get("api_key")
+    if key is not None:
+        await in_thread(services.usage.count, key, pages)
 
 
 def batch_mark(request: Request) -> str:

@@ -38,7 +38,7 @@ class BatchIntake:
         self._group_bytes = 0
         self._seen = 0
         self.accepted = 0
-        self._created = 0
+        self.created = 0
         self._rejected: list[RejectedPage] = []
         self._rejections = 0
 
@@ -91,7 +91,7 @@ class BatchIntake:
             status=f"/v1/batches/{self._batch_id}",
             records=f"/v1/batches/{self._batch_id}/records",
             accepted=self.accepted,
-            created=self._created,
+            created=self.created,
             rejected=self._rejections,
             rejections=self._rejected,
         )
@@ -125,7 +125,7 @@ class BatchIntake:
         answers = await in_thread(self._services.ledger.submit, group, batch=self._batch_id)
         created = sum(answer.created for answer in answers)
         self.accepted += len(answers)
-        self._created += created
+        self.created += created
         submitted = self._services.metrics.submitted
         submitted.labels("true").inc(created)
         submitted.labels("false").inc(len(answers) - created)

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..config import nearest
+from ..key_usage import QuotaExceeded
 from ..ledger import refusal_of
 from ..reason import Reason, Refused
 
@@ -132,7 +133,10 @@ def reason_of(error: BaseException) -> tuple[Reason, str, str, str]:
 def problem_of(error: BaseException, **more: Any) -> Response:
     """The response for any error, without anything of the server's inside."""
     reason, detail, at, advice = reason_of(error)
-    return problem(reason, detail, at=at, advice=advice, **more)
+    headers = {}
+    if isinstance(error, QuotaExceeded):
+        headers["Retry-After"] = str(error.retry_after_s)
+    return problem(reason, detail, at=at, advice=advice, headers=headers, **more)
 
 
 def refuse(reason: Reason, message: str, *, at: str = "", advice: str = "") -> NoReturn:

@@ -15,7 +15,7 @@ from ..finished import record_line
 from ..inputs import BadInput, ReadPage, line_limit, page_of_line, parse_line
 from ..ledger import BatchStatus
 from ..reason import Reason, Refused
-from .auth import batch_mark, may_read_batch, owned
+from .auth import batch_mark, count_pages, may_read_batch, owned
 from .batch_events import progress_events
 from .batch_intake import BatchIntake
 from .extraction import EVENTS_TYPE
@@ -80,6 +80,7 @@ async def submit_batch(
             raise
         # The caller has to know what the ledger owes already.
         return problem_of(error, id=batch_id, accepted=intake.accepted)
+    await count_pages(request, services, intake.created)
     return intake.answer()
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from ..inputs import BadInput, PageLine, page_of_line
 from ..reason import Reason
 from ..record import PageInput, Result
-from .auth import owned
+from .auth import count_pages, owned
 from .disconnect import until_gone
 from .extraction import (
     EVENTS_TYPE,
@@ -64,6 +64,7 @@ async def extract(
     work = prepare(services, asked.page, asked.schema, owned(request, options))
     prepared = await until_gone(request, work)
     pieces = only(prepared) if isinstance(prepared, Result) else generate(services, prepared)
+    await count_pages(request, services, 1)
     # The first piece is awaited here: a failure before any text has its HTTP status.
     first = await until_gone(request, first_of(pieces) if asked.stream else last_of(pieces))
     if asked.stream and (isinstance(first, Delta) or first.error is None):

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response, StreamingResponse
 
 from ..reason import Reason
-from .auth import tenant_of
+from .auth import count_pages, tenant_of
 from .chat_evidence import add_evidence
 from .completion import Piece, Prompt, generate
 from .disconnect import until_gone
@@ -77,6 +77,7 @@ async def chat_completions(
     )
     if not asked.evidence:
         return await _answer(request, services, asked, prompt, shape)
+    await count_pages(request, services, 1)
     collecting = collect(shape, generate(services, prompt), prompt.per_request)
     answer = await until_gone(request, collecting)
     await in_thread(add_evidence, answer["choices"], prompt.bounds, asked.page)
@@ -110,6 +111,7 @@ async def _token_bytes(services: Services, asked: Sampled) -> list[bytes]:
 async def _answer(
     request: Request, services: Services, asked: Sampled, prompt: Prompt, shape: Shape
 ) -> Response:
+    await count_pages(request, services, len(prompt.requests))
     pieces = generate(services, prompt)
     if not asked.stream:
         work = collect(shape, pieces, prompt.per_request)

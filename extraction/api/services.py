@@ -22,6 +22,7 @@ from ..bell import Bell
 from ..bound_schema import BoundSchema, bind
 from ..config import Settings
 from ..extractor import Extractor
+from ..key_usage import KeyUsage
 from .metrics import Metrics
 
 _CONNECT_TIMEOUT_S = 3.0
@@ -45,6 +46,7 @@ class Services:
         self.ledger = open_ledger(settings, timeout_s=_REDIS_TIMEOUT_S)
         self.registry = schemas.SchemaRegistry(self.ledger.redis, settings.namespace)
         schemas.share_cache(self.ledger.redis, settings.namespace)
+        self.usage = KeyUsage(self.ledger.redis, settings.namespace)
         self.bell = Bell(settings, self.ledger.redis)
         self._engine: AsyncEngineClient | None = None
         self._extractor: Extractor | None = None

@@ -43,6 +43,8 @@ def serve(
         "access_log": False,
         "log_level": "warning",
         "timeout_graceful_shutdown": 10,
+        # A worker that starts on a busy machine is silent for longer than the default five seconds.
+        "timeout_worker_healthcheck": 60,
         "server_header": False,
     }
     config = uvicorn.Config(host=settings.host, port=settings.port, workers=workers, **options)

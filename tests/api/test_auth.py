@@ -9,6 +9,7 @@ import httpx
 import pytest
 from pagemill.extraction.api_keys import ApiKeys, Scope
 from pagemill.extraction.config import Settings
+from pagemill.extraction.key_usage import KeyUsage, QuotaExceeded
 from pagemill.extraction.reason import Refused
 from pagemill.extraction.stack import ApiProcess
 from redis import Redis
@@ -138,3 +139,43 @@ def test_keys_expire_and_secrets_are_not_stored(settings: Settings, keys: ApiKey
 def test_what_cannot_be_a_key(keys: ApiKeys, tenant: str, scopes: list[Scope]) -> None:
     with pytest.raises(Refused):
         keys.create(tenant, scopes)
+
+
+def test_a_key_has_its_pages_for_a_day(guarded: str, keys: ApiKeys) -> None:
+    token, _ = keys.create("frugal", ["submit"], pages_per_day=3)
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=guarded, timeout=60, trust_env=False, headers=headers) as frugal:
+        page = {"html": HTML, "schema": STOCK}
+        assert frugal.post("/v1/extract", json=page).status_code == 200
+        pages = [{"id": str(n), "html": f"{HTML}<p>frugal {n}"} for n in range(3)]
+        # Begun below the bound, it counts in whole.
+        batch = {"schema": STOCK, "pages": pages}
+        assert frugal.post("/v1/batches", json=batch).status_code == 202
+        refused = frugal.post("/v1/extract", json=page)
+        expect_problem(refused, 429, "rate_limited", "3 pages", "come again")
+        assert 1 <= int(refused.headers["retry-after"]) <= 86_400
+
+
+def test_a_key_has_its_calls_for_a_second(redis_client: Redis) -> None:
+    usage, keys = KeyUsage(redis_client, "quotas"), ApiKeys(redis_client, "quotas")
+    _, key = keys.create("quick", ["submit"], calls_per_s=2)
+    for _ in range(2):
+        usage.admit(key, now=1000.2)
+    with pytest.raises(QuotaExceeded) as refused:
+        usage.admit(key, now=1000.9)
+    assert refused.value.retry_after_s == 1
+    usage.admit(key, now=1001.0)
+
+
+def test_a_day_ends_at_midnight(redis_client: Redis) -> None:
+    usage, keys = KeyUsage(redis_client, "quotas"), ApiKeys(redis_client, "quotas")
+    _, key = keys.create("daily", ["submit"], pages_per_day=5)
+    late = 86_400 * 3 - 10
+    usage.count(key, 4, now=late)
+    usage.admit(key, now=late)
+    usage.count(key, 4, now=late)
+    assert usage.pages([key.id, "other"], now=late) == [8, 0]
+    with pytest.raises(QuotaExceeded) as refused:
+        usage.admit(key, now=late)
+    assert refused.value.retry_after_s == 10
+    usage.admit(key, now=late + 10)
