@@ -29,7 +29,7 @@ from .lowering.build import check_size
 from .table import TABLE_VERSION
 
 # Raised when the lowering changes the language of some schema.
-LOWERING_VERSION = 7
+LOWERING_VERSION = 8
 MAX_REMEMBERED = 512
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
 # A timeout may have been the machine's fault: it is believed for this long, and not on disk.

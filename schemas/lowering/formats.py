@@ -80,9 +80,6 @@ FORMATS["iri-reference"] = FORMATS["uri-reference"]
 FORMATS["idn-email"] = FORMATS["email"]
 FORMATS["idn-hostname"] = FORMATS["hostname"]
 
-# Characters at most, where the pattern doesn't say it.
-MAX_LENGTHS = {"hostname": 253, "idn-hostname": 253}
-
 # Formats of the standard that are no regular languages here. Any other name is an annotation.
 UNSUPPORTED = frozenset({"regex", "uri-template"})
 # The languages that are all of their formats.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import pattern as patterns
 from .charset import ANY, CharSet
 from .facts import counts, each
-from .formats import EXACT, FORMATS, MAX_LENGTHS, UNSUPPORTED
+from .formats import EXACT, FORMATS, UNSUPPORTED
 from .keywords import VERBATIM, invalid, refuse_keyword
 from .terms import NEVER, String, Term, Worded
 
@@ -25,10 +25,6 @@ def string(layers: Conjunction, *, standard: bool) -> Term:
     said = _languages(layers, standard=standard)
     if not said:
         return String(ANY, low, high)
-    limits = [MAX_LENGTHS[value] for value, _ in each(layers, "format") if value in MAX_LENGTHS]
-    high = min([*limits, *([] if high is None else [high])], default=None)
-    if high is not None and low > high:
-        return NEVER
     if len(said) == 1:
         ((text, node),) = said.items()
         repeated = _repeated_character(node)
