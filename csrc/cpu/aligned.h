@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <vector>
 
@@ -43,5 +44,11 @@ struct LineAllocator {
 
 template <typename T>
 using AlignedVector = std::vector<T, LineAllocator<T>>;
+
+// Makes room for `size` elements in memory that is kept from use to use, and so never shrinks.
+template <typename T, typename Allocator>
+void grow(std::vector<T, Allocator>& buffer, int64_t size) {
+  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(static_cast<size_t>(size));
+}
 
 }  // namespace pagemill

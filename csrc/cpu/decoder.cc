@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "cpu/aligned.h"
 #include "cpu/elementwise_kernels.h"
 #include "cpu/paged_attention.h"
 #include "cpu/row_tasks.h"
@@ -14,10 +15,6 @@ namespace {
 
 // Reading a panel of the head and making it ready takes as long as multiplying so many rows by it.
 constexpr int64_t kPanelRows = 64;
-
-void grow(std::vector<float>& buffer, int64_t size) {
-  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
-}
 
 void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(std::string("decoder: ") + message);

@@ -6,14 +6,6 @@
 #include "cpu/tile_product.h"
 
 namespace pagemill {
-namespace {
-
-template <typename Number>
-void grow(AlignedVector<Number>& buffer, int64_t size) {
-  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
-}
-
-}  // namespace
 
 void InputRows::resize(RowForm form, int32_t num_rows, int32_t count, int32_t depth) {
   form_ = form;

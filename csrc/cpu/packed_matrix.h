@@ -73,6 +73,14 @@ class PackedMatrix {
   bool multiply_gated(const InputRows& rows, const float* bias, InputRows& gated) const;
 
  private:
+  // int8: inputs of a group, and the largest magnitudes of bytes and factors.
+  static constexpr int32_t kGroup = 32, kWeightLimit = 127, kMaxFactor = 31;
+  // Inputs whose products go into one exact sum: 127 * 31 * 2047 * 256 < 2^31.
+  static constexpr int32_t kSection = 8 * kGroup;
+  static_assert(int64_t{kWeightLimit} * kMaxFactor * static_cast<int64_t>(InputRows::kLimit) *
+                    kSection <
+                int64_t{1} << 31);
+
   struct Call;  // one product's operands
   RowForm row_form(int32_t num_rows) const;
   void check(const InputRows& rows, const float* out) const;

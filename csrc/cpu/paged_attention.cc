@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/aligned.h"
 #include "cpu/attention_tile.h"
 #include "cpu/instruction_set.h"
 #include "cpu/thread_pool.h"
@@ -39,13 +40,10 @@ struct Scratch {
   std::vector<float> queries, keys, scores, results, maxima, sums;
 
   void reserve(int32_t num_queries, int32_t head_dim) {
-    const auto grow = [](std::vector<float>& buffer, size_t size) {
-      if (buffer.size() < size) buffer.resize(size);
-    };
-    grow(queries, static_cast<size_t>(num_queries) * head_dim);
-    grow(results, static_cast<size_t>(num_queries) * head_dim);
-    grow(keys, static_cast<size_t>(kTilePositions) * head_dim);
-    grow(scores, static_cast<size_t>(num_queries) * kTilePositions);
+    grow(queries, int64_t{num_queries} * head_dim);
+    grow(results, int64_t{num_queries} * head_dim);
+    grow(keys, int64_t{kTilePositions} * head_dim);
+    grow(scores, int64_t{num_queries} * kTilePositions);
     grow(maxima, num_queries);
     grow(sums, num_queries);
   }

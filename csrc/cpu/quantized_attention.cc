@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cpu/aligned_buffer.h"
+#include "cpu/aligned.h"
 #include "cpu/instruction_set.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/quantized_range.h"
@@ -19,18 +19,18 @@ constexpr int32_t kLeastForTiles = 12;
 
 // A thread's memory, kept from task to task.
 struct Scratch {
-  AlignedBuffer<int16_t> queries;
-  AlignedBuffer<float> results, query_scales, maxima, sums;
-  AlignedBuffer<int32_t> last_positions;
+  AlignedVector<int16_t> queries;
+  AlignedVector<float> results, query_scales, maxima, sums;
+  AlignedVector<int32_t> last_positions;
 
   void reserve(int32_t num_queries, int32_t head_dim) {
     const int64_t padded = (int64_t{num_queries} + 31) / 32 * 32;
-    queries.reserve(padded * head_dim);
-    results.reserve(padded * head_dim);
-    query_scales.reserve(padded);
-    maxima.reserve(padded);
-    sums.reserve(padded);
-    last_positions.reserve(padded);
+    grow(queries, padded * head_dim);
+    grow(results, padded * head_dim);
+    grow(query_scales, padded);
+    grow(maxima, padded);
+    grow(sums, padded);
+    grow(last_positions, padded);
   }
 };
 

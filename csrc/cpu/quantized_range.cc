@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cpu/aligned_buffer.h"
+#include "cpu/aligned.h"
 #include "cpu/instruction_set.h"
 #include "cpu/quantized_tile.h"
 
@@ -25,7 +25,7 @@ const QuantizedTileKernels& tile_kernels() {
 // A tile of K and V; scales are zeros behind its last position.
 struct Tile {
   QuantizedTile units;
-  AlignedBuffer<int16_t> wide_keys, wide_values;
+  AlignedVector<int16_t> wide_keys, wide_values;
   alignas(64) float key_scales[kQuantizedPositions];
   alignas(64) float factors[kQuantizedPositions];  // that weights get before they are rounded
   float weight;  // what a rounded weight times a value has to be multiplied by
@@ -34,8 +34,8 @@ struct Tile {
             int32_t count) {
     const int64_t unit_elements = int64_t{kUnit} * range.cache.head_dim();
     if (kernels.widen != nullptr) {
-      wide_keys.reserve(kQuantizedPositions / kUnit * unit_elements);
-      wide_values.reserve(kQuantizedPositions / kUnit * unit_elements);
+      grow(wide_keys, kQuantizedPositions / kUnit * unit_elements);
+      grow(wide_values, kQuantizedPositions / kUnit * unit_elements);
     }
     for (int32_t first = 0; first < count; first += kUnit) {
       const auto unit = range.unit(start + first);

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cpu/aligned_buffer.h"
+#include "cpu/aligned.h"
 #include "cpu/amx.h"
 
 namespace pagemill {
@@ -59,14 +59,14 @@ PAGEMILL_AVX512_INLINE __m512 rough_exp2(__m512 x) {
 // A thread's memory, kept from task to task.
 struct Memory {
   // [block][row][head_dim, padded to whole tiles]
-  AlignedBuffer<uint16_t> queries;
+  AlignedVector<uint16_t> queries;
   // Tiles of 16 pairs: K [unit][pairs of head_dim][16 positions][2], V [32 positions][16 of
   // head_dim][16 pairs of positions][16][2].
-  AlignedBuffer<uint16_t> keys, values;
+  AlignedVector<uint16_t> keys, values;
   // Sums of values, tiles of 16 columns: [block][16 of head_dim][row][16].
-  AlignedBuffer<float> results;
-  AlignedBuffer<float> sums;  // of weights, [query][16]: any lane's part
-  AlignedBuffer<int32_t> visible;
+  AlignedVector<float> results;
+  AlignedVector<float> sums;  // of weights, [query][16]: any lane's part
+  AlignedVector<int32_t> visible;
   alignas(64) float key_scales[kTilePositions];
   alignas(64) float value_scales[kTilePositions];
   // Of a block, tiles too: [16 positions][row][16] and [32 positions][row][32].
@@ -90,12 +90,12 @@ class TileRange {
   PAGEMILL_AVX512 void run() {
     const TileScope tiles(TileShapes::full());
     const FlushScope flush;
-    memory_.queries.reserve(int64_t{padded_rows_} * depth_tiles_ * 32);
-    memory_.keys.reserve(int64_t{kTilePositions} * depth_tiles_ * 32);
-    memory_.values.reserve(int64_t{kTilePositions} * head_dim_);
-    memory_.sums.reserve(int64_t{padded_rows_} * kWideLanes);
-    memory_.visible.reserve(padded_rows_);
-    memory_.results.reserve(int64_t{padded_rows_} * head_dim_);
+    grow(memory_.queries, int64_t{padded_rows_} * depth_tiles_ * 32);
+    grow(memory_.keys, int64_t{kTilePositions} * depth_tiles_ * 32);
+    grow(memory_.values, int64_t{kTilePositions} * head_dim_);
+    grow(memory_.sums, int64_t{padded_rows_} * kWideLanes);
+    grow(memory_.visible, padded_rows_);
+    grow(memory_.results, int64_t{padded_rows_} * head_dim_);
     std::fill_n(memory_.results.data(), int64_t{padded_rows_} * head_dim_, 0.0f);
     std::fill_n(range_.maxima, range_.num_queries, kNone);
     std::fill_n(memory_.sums.data(), int64_t{padded_rows_} * kWideLanes, 0.0f);
