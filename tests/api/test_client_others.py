@@ -39,21 +39,6 @@ def test_instructor(api_url: str, model: str, mode: str) -> None:
     assert isinstance(stock, Stock)
 
 
-def test_instructor_reads_any_object(api_url: str, model: str) -> None:
-    """With `json_object` the server knows no schema: what comes is some object."""
-    instructor = pytest.importorskip("instructor", reason=f"instructor {WHY}")
-    openai = pytest.importorskip("openai", reason=f"openai {WHY}")
-    plain = openai.OpenAI(base_url=f"{api_url}/v1", api_key="none", max_retries=0)
-    client = instructor.from_openai(plain, mode=instructor.Mode.JSON)
-
-    class Anything(pydantic.BaseModel):
-        model_config = pydantic.ConfigDict(extra="allow")
-
-    ask = [{"role": "user", "content": "The kettle is in stock."}]
-    fields: dict[str, Any] = {"model": model, "messages": ask, "max_tokens": 80, "max_retries": 0}
-    assert isinstance(client.chat.completions.create(response_model=Anything, **fields), Anything)
-
-
 @pytest.mark.parametrize("mode", ["TOOLS", "JSON_SCHEMA"])
 def test_instructor_streams(api_url: str, model: str, mode: str) -> None:
     instructor = pytest.importorskip("instructor", reason=f"instructor {WHY}")
