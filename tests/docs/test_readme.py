@@ -145,7 +145,7 @@ def test_the_documented_statuses_are_the_codes() -> None:
 
 def test_every_documented_setting_exists() -> None:
     names = {f"PAGEMILL_{name.upper()}" for name in Settings.model_fields}
-    known = names | {"PAGEMILL_CONFIG", "PAGEMILL_BROKER"}
+    known = names | {"PAGEMILL_CONFIG", "PAGEMILL_BROKER", "PAGEMILL_ENGINE_TOKEN"}
     # Of a Scrapy project, not of our processes.
     source = (ROOT / "workers" / "sources" / "scrapy.py").read_text(encoding="utf-8")
     known |= set(re.findall(r'"(PAGEMILL_[A-Z_]+)"', source))
