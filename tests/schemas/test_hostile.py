@@ -1,7 +1,7 @@
 """Schemas made to hurt, through the door that registration uses: `load`, then `compile`.
 
-Each ends in a refusal that names its reason, within the compiler's own caps, and the compiling
-process serves the next schema.
+Each ends within the compiler's own caps, in a refusal that names its reason (or, if it is only
+large, in an automaton), and the compiling process serves the next schema.
 """
 
 from __future__ import annotations
@@ -266,9 +266,16 @@ def fetched_from_the_disk() -> Made:
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_schemas_are_refused(compiler: Compiler, name: str) -> None:
     make, reasons = CASES[name]
-    with pytest.raises(SchemaRefused) as refused:
+    refused: SchemaRefused | None = None
+    try:
         compiler.compile(load(make()), TIMEOUT_S, MEMORY)
-    assert refused.value.reason in reasons, str(refused.value)
-    assert refused.value.message
+    except SchemaRefused as error:
+        refused = error
+    if refused is None:
+        # What is nothing but large may be ready in time, on a machine that is fast enough.
+        assert reasons == TOO_MUCH
+    else:
+        assert refused.reason in reasons, str(refused)
+        assert refused.message
     made = compiler.compile({"type": "string", "maxLength": len(CASES)}, 60.0, MEMORY)
     assert made.num_states > 1
