@@ -85,12 +85,14 @@ def sample_of(first: Entry, sample: int, number: int) -> Entry:
     )
 
 
-def check_budget(max_tokens: int, min_tokens: int) -> None:
-    """EngineError when the shortest record of a grammar takes more than `max_tokens`."""
-    if max_tokens < min_tokens:
+def check_budget(sampling: SamplingParams, min_tokens: int) -> None:
+    """EngineError when the shortest record of a grammar takes more than `max_tokens` allows."""
+    if sampling.record_tokens < min_tokens:
+        needs = f"the shortest record of the schema takes {min_tokens} tokens"
+        if sampling.beam_width:
+            needs += ", and a beam's end one more"
         raise EngineError(
-            EngineReason.BUDGET_TOO_SMALL,
-            f"max_tokens {max_tokens}: the shortest record of the schema takes {min_tokens} tokens",
+            EngineReason.BUDGET_TOO_SMALL, f"max_tokens {sampling.max_tokens}: {needs}"
         )
 
 

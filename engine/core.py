@@ -256,7 +256,7 @@ class EngineCore:
         """Hand an entry to the scheduler; EngineError, and no trace of it, when that refuses."""
         if entry.grammar is not None and self._config.close_records:
             try:
-                check_budget(entry.request.sampling.record_tokens, entry.grammar.min_tokens)
+                check_budget(entry.request.sampling, entry.grammar.min_tokens)
             except EngineError:
                 self._let_go(entry)
                 raise
