@@ -59,3 +59,23 @@ def test_sizes_that_cannot_be_served_are_refused(wrong: dict[str, int | bool | s
     _core.Scheduler(_core.SchedulerConfig(**sizes))
     with pytest.raises(ValueError, match="max_model_len" if len(wrong) > 1 else next(iter(wrong))):
         _core.Scheduler(_core.SchedulerConfig(**(sizes | wrong)))  # type: ignore[arg-type]
+
+
+def test_few_prompts_are_in_their_midst_at_a_time() -> None:
+    def most_in_midst(limit: int) -> int:
+        it = pair(
+            num_blocks=64,
+            max_num_batched_tokens=16,
+            long_prefill_token_threshold=4,
+            max_partial_prefills=limit,
+        )
+        for number in range(4):
+            it.add(number, [100 * (number + 1) + n for n in range(20)], max_tokens=1)
+        most = ended = 0
+        while ended < 4:
+            plan = it.plan(0.0)
+            most = max(most, int((plan.sampled == 0).sum()))
+            ended += len(it.commit(one_each(plan)))
+        return most
+
+    assert (most_in_midst(1), most_in_midst(2), most_in_midst(0)) == (1, 2, 4)
