@@ -15,7 +15,7 @@ from ..reason import Reason, Refused
 from . import console
 from .console import say
 from .exit_status import ExitStatus
-from .options import EngineEndpoint, Model, RedisUrl
+from .options import EngineEndpoint, Kind, Model, Out, RedisUrl
 from .output import Format, chosen_format, keep_answered, open_sink
 
 
@@ -36,13 +36,8 @@ def extract(
         str, typer.Option(metavar="NAME|FILE", help="A schema's name, or a JSON Schema file.")
     ],
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N pages.")] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write here instead of stdout.")
-    ] = None,
-    kind: Annotated[
-        Format | None,
-        typer.Option("--format", help="Else by the suffix of --out; ndjson has all there is."),
-    ] = None,
+    out: Out = None,
+    kind: Kind = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in --out: skip pages that have a line there.")
     ] = False,

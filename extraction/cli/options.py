@@ -6,6 +6,13 @@ from typing import Annotated
 
 import typer
 
+from .output import Format
+
+Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write here instead of stdout.")]
+Kind = Annotated[
+    Format | None,
+    typer.Option("--format", help="Else by the suffix of --out; ndjson has all there is."),
+]
 RedisUrl = Annotated[
     str | None,
     typer.Option(

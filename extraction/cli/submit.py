@@ -14,7 +14,7 @@ import typer
 from ..reason import Reason, Refused
 from .console import say, stderr
 from .exit_status import ExitStatus
-from .options import Model, RedisUrl
+from .options import Kind, Model, Out, RedisUrl
 from .output import Format, chosen_format, open_sink
 
 if TYPE_CHECKING:
@@ -132,13 +132,8 @@ def batch(
 
 def results(
     batch_id: BatchId,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write here instead of stdout.")
-    ] = None,
-    kind: Annotated[
-        Format | None,
-        typer.Option("--format", help="Else by the suffix of --out; ndjson has all there is."),
-    ] = None,
+    out: Out = None,
+    kind: Kind = None,
     schema: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help="Gives a table its columns; else the first page's."),
